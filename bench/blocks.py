@@ -19,7 +19,6 @@ from asterism.store.sqlite import SQLite, open_sqlite
 from asterism.types.agents import OWNER_ONLY, AgentRecord, Trust, new_id, now_ms
 from asterism.types.memory import Append, Block, EditRange, Origin, OriginKind, Source
 
-HOME = "bench"
 LINES = 40
 LETTERS = "abcdefghijklmnopqrstuvwxyz     "
 WIDTH = 68
@@ -32,9 +31,9 @@ def _text(chance: random.Random) -> str:
 def _writer() -> Writer:
     """A writer in a turn of its own, so that each edit has something to remember."""
     origin = Origin(OriginKind.CALL, new_id("turn"), "0/call/0")
-    owner = Writer.owner(HOME, now_ms())
+    owner = Writer.owner(now_ms())
     return Writer(
-        *(owner.actor, HOME, Source((origin,), OWNER_ONLY, Trust.OWNER), now_ms()),
+        *(owner.actor, Source((origin,), OWNER_ONLY, Trust.OWNER), now_ms()),
         turn_id=origin.ref,
         reason="said so",
     )
@@ -73,7 +72,7 @@ async def _load(database: SQLite, label: str, times: int = 400) -> float:
     spans: list[float] = []
     for _ in range(times):
         begun = time.perf_counter()
-        await database.read(lambda tx: blocks.find(tx, HOME, "agent_b", label))
+        await database.read(lambda tx: blocks.find(tx, "agent_b", label))
         spans.append(time.perf_counter() - begun)
     return statistics.median(spans) * 1_000
 
@@ -108,7 +107,7 @@ def _size(directory: Path) -> int:
 async def _measure(place: Path, edits: int) -> None:
     agent = AgentRecord("agent_b", "bench", "none", "", now_ms())
     database = await open_sqlite(place)
-    await database.write(lambda tx: agents.create(tx, HOME, agent))
+    await database.write(lambda tx: agents.create(tx, agent))
     few, many = await _block(database, "few"), await _block(database, "many")
     await _edit(database, few, 10, 1)
     await database.close()

@@ -91,7 +91,7 @@ def measure(strategy: Strategy, told: list[ContextEntry]) -> Figures:
         figures.choose_ms.append(_since(began))
         assert compaction is not None
         former = _summarise(figures, compaction)
-        tail = compaction.left(tail)
+        tail = compaction.kept_entries(tail)
         size = sum(len(one.wire) for one in tail)
     return figures
 
@@ -124,7 +124,7 @@ def _summarise(figures: Figures, compaction: Compaction) -> Summary:
         messages=compaction.messages,
         tokens=compaction.tokens,
         made_by="rule",
-        at=compaction.last_at,
+        at_ms=compaction.last_at,
     )
 
 

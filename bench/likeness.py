@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from asterism.memory.archive import Relation, compare
 from asterism.memory.facts import facts_in
-from asterism.memory.likeness import Relation, compare
 from asterism.memory.statements import parse_text
 from asterism.memory.words import cosine, digest, embed, nearest, words
 
@@ -25,7 +25,7 @@ import time
 def resident():
     with open('/proc/self/statm') as file:
         return int(file.read().split()[1]) * 4096
-from asterism.memory.encode import embed
+from asterism.memory.words import embed
 before, start = resident(), time.perf_counter()
 embed(['hello'])
 print(time.perf_counter() - start, (resident() - before) / 1e6)

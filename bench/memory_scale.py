@@ -75,19 +75,18 @@ GOALS = [
 async def build(place: Path, count: int) -> None:
     """Make agents with three blocks each, through the gate."""
     async with Asterism.open(place, environ={}) as home:
-        constellation = home.settings.constellation
         for first in range(0, count, TOGETHER):
             made = [
                 AgentRecord(new_id("agent"), f"agent-{number:05}", MODEL, "Be kind.", now_ms())
                 for number in range(first, min(first + TOGETHER, count))
             ]
-            await home.database.write(lambda tx, made=made: _put(tx, constellation, made))
+            await home.database.write(lambda tx, made=made: _put(tx, made))
 
 
-async def _put(tx: Connection, constellation: str, made: list[AgentRecord]) -> None:
-    writer = Writer.owner(constellation, now_ms(), by="bench")
+async def _put(tx: Connection, made: list[AgentRecord]) -> None:
+    writer = Writer.owner(now_ms(), by="bench")
     for agent in made:
-        assert await agents.create(tx, constellation, agent)
+        assert await agents.create(tx, agent)
         for label in LABELS:
             await gate.create(tx, writer, agent.id, label, content=f"{TEXT}\nI am {agent.name}.")
 

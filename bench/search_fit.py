@@ -87,9 +87,9 @@ async def _tables(
     memory: Memory, file: str, conversation: Conversation
 ) -> tuple[list[str], list[Asked]]:
     home, agent = memory.home, memory.agent
-    constellation, wanted = home.settings.constellation, home.settings.search.encoder
+    wanted = home.settings.search.encoder
     encoder = None if wanted == "none" else make_encoder(home.settings, wanted)
-    names = await home.database.read(lambda tx: names_for(tx, constellation, agent.id))
+    names = await home.database.read(lambda tx: names_for(tx, agent.id))
     now = milliseconds(conversation.messages[-1].time)
     found: list[Asked] = []
     signals: list[str] = []
@@ -101,7 +101,6 @@ async def _tables(
         async def read(tx: Any, one: Any = one, vector: QueryVector | None = vector) -> Any:
             looking = await prepare(
                 tx,
-                constellation,
                 agent.id,
                 Query(one.text, domains=("messages",)),
                 participants=OWNER_ALONE,

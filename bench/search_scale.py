@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asterism.memory.words import SIZE, TokenSummary
-from asterism.search import build, index, postings, texts
+from asterism.search import build, index, texts
 from asterism.search.query import STOP_WORDS
-from asterism.search.search import search
+from asterism.search.search import best_indexes, search
 from asterism.search.texts import WIDTH
 from asterism.store import agents
 from asterism.store.database import Connection
@@ -30,7 +30,6 @@ from asterism.types.agents import OWNER_ALONE, AgentRecord, now_ms
 from asterism.types.search import Query
 from asterism.types.turns import message_wire
 
-HOME = "default"
 VOCABULARY = 60_000
 LENGTH = 20
 """Words of a message; half of them are stop words, as in English."""
@@ -180,14 +179,12 @@ async def _timed_places(
 ) -> None:
     loaded = await index.load(tx, JOURNAL, agent_id)
     begun = time.perf_counter()
-    await postings.places(tx, [loaded], terms)
+    await index.places(tx, [loaded], terms)
     taken.append((time.perf_counter() - begun) * 1e3)
 
 
 async def _agent(tx: Connection, agent_id: str) -> None:
-    made = await agents.create(
-        tx, HOME, AgentRecord(agent_id, agent_id, "mock:model", "", now_ms())
-    )
+    made = await agents.create(tx, AgentRecord(agent_id, agent_id, "mock:model", "", now_ms()))
     assert made
 
 
@@ -226,19 +223,17 @@ async def many_agents(
 
         async def look(tx: Connection) -> None:
             loaded = await index.load(tx, JOURNAL, agent_id)
-            await postings.places(tx, [loaded], terms)
+            await index.places(tx, [loaded], terms)
 
         return await database.read(look)
 
     async def all_of_them(number: int) -> object:
-        return await database.read(
-            lambda tx: postings.best_indexes(tx, index_key, asked[number][1])
-        )
+        return await database.read(lambda tx: best_indexes(tx, index_key, asked[number][1]))
 
     async def both(number: int) -> object:
         async def look(tx: Connection) -> None:
-            best = await postings.best_indexes(tx, index_key, asked[number][1])
-            await postings.places(tx, await index.load_indexes(tx, best), asked[number][1])
+            best = await best_indexes(tx, index_key, asked[number][1])
+            await index.places(tx, await index.load_indexes(tx, best), asked[number][1])
 
         return await database.read(look)
 
@@ -246,9 +241,7 @@ async def many_agents(
 
     async def searched(number: int, agent_id: str | None) -> object:
         return await database.read(
-            lambda tx: search(
-                tx, HOME, agent_id, said[number], participants=OWNER_ALONE, now=now_ms()
-            )
+            lambda tx: search(tx, agent_id, said[number], participants=OWNER_ALONE, now=now_ms())
         )
 
     async def search_own(number: int) -> object:

@@ -29,7 +29,7 @@ MAX_MS, MAX_MS_ENCODED, LEAST_RATE, MAX_DISK = 4.0, 20.0, 5_000.0, 3.0
 """The goals, at 10,000 messages of one agent."""
 
 
-def _sessions(count: int, words: int = _WORDS) -> list[Session]:
+def made_sessions(count: int, words: int = _WORDS) -> list[Session]:
     """Return made-up messages of two people, one a minute."""
     messages = [
         Message(str(number), ("Maya", "user")[number % 2], text, _BEGIN + timedelta(minutes=number))
@@ -41,7 +41,7 @@ def _sessions(count: int, words: int = _WORDS) -> list[Session]:
     ]
 
 
-def _questions(sessions: Sequence[Session]) -> list[str]:
+def made_questions(sessions: Sequence[Session]) -> list[str]:
     """Return questions of words that were said."""
     dice = random.Random(5)
     said = [one.text for session in sessions for one in session.messages]
@@ -54,9 +54,9 @@ def _questions(sessions: Sequence[Session]) -> list[str]:
 
 def speed(count: int, words: int, *, encoder: bool) -> list[str]:
     """Print times and sizes; return which goals were missed."""
-    sessions = _sessions(count, words)
+    sessions = made_sessions(count, words)
     texts = [one.text for session in sessions for one in session.messages]
-    asked = _questions(sessions)
+    asked = made_questions(sessions)
     raw = raw_bytes(texts)
     print(f"\n{count:,} messages of one agent, {raw / count:.0f} bytes of text each")
     with tempfile.TemporaryDirectory(prefix="asterism-search-") as place:
@@ -115,7 +115,7 @@ def postgres(count: int, words: int) -> list[str]:
     """Print the same for a PostgreSQL server of its own that waits for its disk."""
     from asterism.testing.postgres import postgres_server
 
-    sessions = _sessions(count, words)
+    sessions = made_sessions(count, words)
     with (
         postgres_server(fsync=True).database(fresh=True) as url,
         tempfile.TemporaryDirectory(prefix="asterism-search-") as place,
@@ -123,7 +123,7 @@ def postgres(count: int, words: int) -> list[str]:
         memory = Memory(place, "none", url)
         rate = count / _timed(lambda: [memory.ingest(session) for session in sessions])
         memory.finish()
-        asked = _questions(sessions)
+        asked = made_questions(sessions)
         memory.search(asked[0], 10)
         times = memory.run(_awaited(memory.find, asked))
         memory.close()
@@ -139,7 +139,7 @@ def hostile(count: int, messages: int) -> list[str]:
     """Time hostile queries over a memory of so many messages; return whether some were slow."""
     with tempfile.TemporaryDirectory(prefix="asterism-search-") as place:
         memory = Memory(place, "none")
-        for session in _sessions(messages):
+        for session in made_sessions(messages):
             memory.ingest(session)
         memory.finish()
         asked = [*extremes(), *queries(count)]

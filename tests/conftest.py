@@ -2,13 +2,15 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from asterism.telemetry.redaction import SECRETS, KnownSecrets
 from asterism.testing.clock import ManualClock
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -84,3 +86,10 @@ def examples(few: int, many: int) -> Callable[[Test], Test]:
 def clock() -> ManualClock:
     """A clock that stands still until the test moves it."""
     return ManualClock()
+
+
+@pytest.fixture(autouse=True)
+def _no_known_secrets() -> Iterator[None]:
+    """Let each test begin without the keys of others: a process knows all that it ever saw."""
+    with mock.patch.dict(vars(SECRETS), vars(KnownSecrets()), clear=True):
+        yield

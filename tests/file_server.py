@@ -55,6 +55,10 @@ class FileServer:
         self.faults: dict[str, deque[Cut | Hold | Status | Instead]] = defaultdict(deque)
         self.always: dict[str, Status | Instead] = {}
         self.ranges = True
+        self.linked: dict[str, dict[str, str]] = {}
+        """Headers of the answer to HEAD, by path, as a hub tells the digest of a large file."""
+        self.heads: list[str] = []
+        """The paths of which only the head was asked for."""
         self.held = threading.Event()
         self._closed = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._make())
@@ -87,10 +91,26 @@ class FileServer:
             def do_GET(self) -> None:
                 server._answer(self)
 
+            def do_HEAD(self) -> None:
+                server._answer_head(self)
+
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - inherited
                 pass
 
         return Answer
+
+    def _answer_head(self, to: BaseHTTPRequestHandler) -> None:
+        self.heads.append(to.path)
+        linked = self.linked.get(to.path)
+        if linked is not None:  # a hub sends large files from elsewhere
+            to.send_response(302)
+            to.send_header("Location", "http://127.0.0.1:9/elsewhere")
+            for name, value in linked.items():
+                to.send_header(name, value)
+        else:
+            to.send_response(200 if to.path in self.files else 404)
+        to.send_header("Content-Length", str(len(self.files.get(to.path, b""))))
+        to.end_headers()
 
     def _answer(self, to: BaseHTTPRequestHandler) -> None:
         wanted = to.headers.get("Range")

@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from asterism import Asterism
@@ -157,7 +158,7 @@ class Scene:
             "participants": OWNER_ALONE,
             "approved": True,
             "value": "value-of-a-key-2",
-            "moment": 1_700_000_000_000,
+            "moment": datetime.fromtimestamp(1_700_000_000, UTC),
             "a": 1,
             "ref": f"turn:{receipt.turn_id}",
             "reason": "since",
@@ -179,6 +180,8 @@ class Scene:
             "path": "/nonexistent",
             "key": "no-such-key",
             "ids": ["note_1"],
+            "when": "tomorrow at nine",
+            "schedule_id": "sch_1",
             "what": Forgetting(passages=("passage_1",)),
         }
         return cls(home, fits)

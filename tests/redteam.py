@@ -31,6 +31,10 @@ _QUOTED = 5
 _DIRECT = ("recall", "block")
 """Tools whose results are memories themselves, not what was once said."""
 
+_RECALLED = "[asterism] From your memory"
+_TALK = ("turn_", "summary")
+"""How recalled pieces begin that are talk about memories, not memories themselves."""
+
 Rule = tuple[frozenset[str], ...]
 """Who may see something: those named by a word of every clause."""
 
@@ -205,6 +209,8 @@ class Gossip:
     withheld: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Turns that were not told what opened them, so that the world has to say who was present."""
     requests: int = 0
+    recalled: int = 0
+    """How many memories came by themselves."""
     _compactions: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """What was read for summaries in turns of which it is not known yet who is present."""
 
@@ -262,6 +268,14 @@ class Gossip:
             if message["role"] == "user" and not message["content"].startswith("[asterism]")
         )
 
+    def _recalled(self, messages: Sequence[dict[str, Any]]) -> list[str]:
+        """Return what was put before the message that opened the turn, piece by piece."""
+        last = self._opening(messages) - 1
+        note = str(messages[last]["content"]) if last > 0 else ""
+        if not note.startswith(_RECALLED):
+            return []
+        return note.partition("\n- ")[2].split("\n- ")
+
     def _look(self, turn_id: str, messages: Sequence[dict[str, Any]], canary: str) -> set[str]:
         judge, present = self.judge, self.judge.openings[canary]
         seen: set[str] = set()
@@ -272,6 +286,10 @@ class Gossip:
             seen |= judge.look(f"prefix in {turn_id}", block, present, kept=True)
         for name, content in self.results[canary]:
             seen |= judge.look(f"{name} in {turn_id}", content, present, kept=name in _DIRECT)
+        for line in self._recalled(messages):
+            self.recalled += 1
+            kept = not line.startswith(_TALK)
+            seen |= judge.look(f"recalled in {turn_id}", line, present, kept=kept)
         for message in messages:
             seen |= judge.look(f"{message['role']} in {turn_id}", str(message), present)
         for one in seen:

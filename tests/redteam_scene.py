@@ -12,6 +12,7 @@ from asterism import Asterism, TurnState
 from asterism.testing.clock import ManualClock
 from asterism.types.agents import Trust
 from asterism.types.memory import BlockType, Permission
+from asterism.types.search import DOMAINS
 from tests.redteam import OWNER, Gossip, Judge, Present, Reach, read_rule
 from tests.scenes import open_home, until
 
@@ -84,6 +85,8 @@ class Tally:
     wanted: int = 0
     found: int = 0
     withheld: int = 0
+    recalled: int = 0
+    """Memories that came by themselves."""
     missed: list[str] = field(default_factory=list[str])
 
     def __iadd__(self, other: "Tally") -> Self:
@@ -102,6 +105,7 @@ _COUNTED = (
     "wanted",
     "found",
     "withheld",
+    "recalled",
 )
 
 
@@ -130,6 +134,11 @@ class Scene:
                 ["summary", "summary", "importance", "truncate"]
             ),
             "context.keep_recent": 2,
+            # Whatever a search finds comes by itself, however little it has to do with a message.
+            "pipeline.options.recall.threshold": 0.0,
+            "pipeline.options.recall.hits": 20,
+            "pipeline.options.recall.tokens": 4_000,
+            "pipeline.options.recall.domains": list(DOMAINS),
             **store,
         }
         self._open = AsyncExitStack()

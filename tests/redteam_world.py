@@ -30,7 +30,7 @@ class World(Scene):
         finally:
             await self._open.aclose()
         tally = self.tally
-        tally.requests = self.gossip.requests
+        tally.requests, tally.recalled = self.gossip.requests, self.gossip.recalled
         tally.canaries, tally.looked_at = len(self.judge.rules), self.judge.looked_at
         return tally
 
@@ -214,7 +214,7 @@ class World(Scene):
 
         async def nothing_due() -> bool:
             for agent in self.agents:
-                if any(one.due_at <= self.clock.now for one in await home.schedules.list(agent)):
+                if any(one.due_at_ms <= self.clock.now for one in await home.schedules.list(agent)):
                     return False
             return await self._is_quiet()
 
@@ -247,9 +247,7 @@ class World(Scene):
         ours, theirs = self.audience()
         home, present = self.home, self.participants()
         await self._say("aria", present)
-        heard = await home.database.read(
-            lambda tx: people.read_audience(tx, home.settings.constellation, theirs)
-        )
+        heard = await home.database.read(lambda tx: people.read_audience(tx, theirs))
         await home.blocks.write(agent, label, Describe(audience=heard))
         for canary, then in canaries.items():
             self.judge.set_rule(canary, (*read_rule(ours), *(then.rule if then else ())))
@@ -371,9 +369,7 @@ class World(Scene):
         if not there:
             return
         one, home = self.people[key or self.chance.choice(there)], self.home
-        await home.database.write(
-            lambda tx: people.leave_room(tx, home.settings.constellation, room, one.id)
-        )
+        await home.database.write(lambda tx: people.leave_room(tx, room, one.id))
         self.judge.members[room].discard(one.key)
         self.note(f"{one.key} leaves {room}")
 

@@ -11,7 +11,7 @@ import orjson
 from asterism import Asterism
 from asterism.ports import Model, ModelRequest
 from asterism.testing.scripted import ScriptedModel
-from asterism.types.turns import Call, Reply
+from asterism.types.turns import Call, Reply, without_times
 from tests.servers.openai_server import answer_by_directives
 
 PATIENCE = 10.0
@@ -47,8 +47,8 @@ def calls(*wanted: tuple[str, str]) -> Reply:
 
 
 def heard(request: ModelRequest) -> list[dict[str, Any]]:
-    """What a request tells the model, message by message."""
-    return [orjson.loads(wire) for wire in request.messages]
+    """What a request tells the model, message by message, without the times in front of them."""
+    return [orjson.loads(without_times(wire)) for wire in request.messages]
 
 
 async def until(

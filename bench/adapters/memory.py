@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from asterism import Agent, Asterism
+from asterism.times import to_datetime
 from asterism.types.agents import now_ms
 from asterism.types.turns import PastMessage
 
@@ -99,7 +100,7 @@ class Memory:
             role = AGENT if speaker == AGENT and past else "user"
             if role == AGENT or speaker in (OWNER, ""):
                 speaker = None
-            past.append(PastMessage(role, one.text, speaker, self._last))
+            past.append(PastMessage(role, one.text, speaker, to_datetime(self._last)))
         if past:
             self._now = max(self._now, self._last)
             imported = self.run(self.home.agents.import_messages(self.agent, past))
@@ -119,6 +120,10 @@ class Memory:
         """Do the same, awaited there."""
         found = await self.home.search(self.agent, query, domains=("messages",), limit=k)
         return [self._own[hit.id] for hit in found.hits]
+
+    def dataset_id(self, id: str) -> str:
+        """Return the dataset's id of a message that has this id in the journal."""
+        return self._own[id]
 
     def number_of(self, id: str) -> int:
         """Return the number in the journal of a message that has this id in the dataset."""

@@ -23,10 +23,20 @@ if TYPE_CHECKING:
     from asterism.gate import Allow, Ask, Gate
     from asterism.models.cassette import settings_to_play
     from asterism.permissions import Actor
-    from asterism.ports import Channel, Emit, Model, ModelRequest
+    from asterism.ports import (
+        Channel,
+        Emit,
+        Judgement,
+        JudgementKind,
+        Model,
+        ModelRequest,
+        ProcessorCall,
+        ProcessorNote,
+        TurnView,
+    )
     from asterism.telemetry.logs import JsonLines, TurnFilter
     from asterism.telemetry.redaction import RedactingStream, add_secret
-    from asterism.tools.tool import NOT_HAPPENED, Decision, Tool, ToolContext, tool
+    from asterism.tools.tool import NOT_HAPPENED, Decision, NothingFound, Tool, ToolContext, tool
     from asterism.types.agents import (
         Account,
         AgentRecord,
@@ -84,10 +94,11 @@ _MODULES = {
     "gate": "Allow Ask Gate",
     "models.cassette": "settings_to_play",
     "permissions": "Actor",
-    "ports": "Channel Emit Model ModelRequest",
+    "ports": "Channel Emit Judgement JudgementKind Model ModelRequest ProcessorCall"
+    " ProcessorNote TurnView",
     "telemetry.logs": "JsonLines TurnFilter",
     "telemetry.redaction": "RedactingStream add_secret",
-    "tools.tool": "NOT_HAPPENED Decision Tool ToolContext tool",
+    "tools.tool": "NOT_HAPPENED Decision NothingFound Tool ToolContext tool",
     "types.agents": "Account AgentRecord Audience Limits Participants Person Rule RuleKind"
     " Schedule Trust",
     "types.memory": "Append Block BlockType Describe Passage Patch Permission Replace Restore"
@@ -132,6 +143,8 @@ __all__ = [
     "Home",
     "InvalidInput",
     "JsonLines",
+    "Judgement",
+    "JudgementKind",
     "Limits",
     "Message",
     "MessageOrigin",
@@ -140,6 +153,7 @@ __all__ = [
     "ModelRequest",
     "NotAllowed",
     "NotFound",
+    "NothingFound",
     "Notice",
     "Outcome",
     "Participants",
@@ -148,6 +162,8 @@ __all__ = [
     "Patch",
     "Permission",
     "Person",
+    "ProcessorCall",
+    "ProcessorNote",
     "Receipt",
     "RedactingStream",
     "Replace",
@@ -172,6 +188,7 @@ __all__ = [
     "TurnFilter",
     "TurnRecord",
     "TurnState",
+    "TurnView",
     "Undo",
     "Usage",
     "add_secret",

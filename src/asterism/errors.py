@@ -1,41 +1,41 @@
 """Every error asterism raises on purpose.
 
     AsterismError
-    ├── ConfigError            the configuration does not say what it must
-    ├── InvalidInput           what was handed in cannot be taken as it is
-    ├── NotFound               a name or id that is not there
-    ├── Conflict               a name that is taken, an answer that was given before
-    ├── NotAllowed             permissions do not let this actor do that
-    ├── StoreError             the place at rest
+    ├── ConfigError            the configuration is not valid
+    ├── InvalidInput           an argument is not valid
+    ├── NotFound               an unknown name or id
+    ├── Conflict               a name that exists already, an approval that was answered before
+    ├── NotAllowed             the permissions of the actor do not allow it
+    ├── StoreError             the store
     │   ├── StoreInUse         another process holds the data directory
-    │   ├── StoreReadOnly      the place cannot be written
-    │   ├── StoreMissing       a database that was there is gone
+    │   ├── StoreReadOnly      the store cannot be written
+    │   ├── StoreMissing       the database has disappeared
     │   ├── StoreTooNew        written by a later release
-    │   ├── StoreTooOld        written by an earlier release, and not readable as it is
+    │   ├── StoreTooOld        written by an earlier release, and needs an upgrade
     │   ├── StoreDamaged       the file is not a healthy database
-    │   └── StoreUnavailable   not now: disk full, I/O error, server out of reach
-    │       └── StoreFull      no room left
+    │   └── StoreUnavailable   for now: disk full, I/O error, server not reachable
+    │       └── StoreFull      the disk is full
     ├── ModelError             the language model did not answer
-    │   ├── ModelUnavailable   out of reach, overloaded or cut off; may work when tried again
-    │   │   └── ModelBusy      has had too many requests; works again after a while
-    │   ├── ModelRefused       will not take this request until something is changed
+    │   ├── ModelUnavailable   not reachable, overloaded or interrupted; a retry may work
+    │   │   └── ModelBusy      too many requests; a later retry works
+    │   ├── ModelRefused       refuses this request; a retry is useless
     │   │   ├── KeyRefused     the key is missing, wrong or has no quota left
-    │   │   ├── ContextTooLong more than its window holds
+    │   │   ├── ContextTooLong longer than its context window
     │   │   └── ContentRefused its content filter objects
-    │   └── ModelGarbled       answered, but not in its wire format
+    │   └── ModelGarbled       the answer is not in the expected format
     ├── SecretError            a stored key
-    │   ├── SecretUnreadable   damaged at rest
-    │   └── MasterKeyMissing   the key that opens the others is gone, or is another one
-    ├── BudgetReached          the next call could pass a spending cap
-    ├── ToolError              raised by a tool; its words are read by the model
-    ├── SandboxError           no program was run, since it could not be shut in
-    ├── DeliveryError          a channel could not hand over a message
-    ├── TurnLimit              a turn ran into one of its limits
+    │   ├── SecretUnreadable   damaged in the store
+    │   └── MasterKeyMissing   the key that decrypts the others is missing or wrong
+    ├── BudgetReached          the next call could exceed a spending cap
+    ├── ToolError              raised by a tool; the model reads its message
+    ├── SandboxError           a program was not run, because there is no sandbox
+    ├── DeliveryError          a channel could not send a message
+    ├── TurnLimit              a turn reached one of its limits
     └── LaneLost               another worker has taken over this agent's lane
 
 A message says what happened with the value, what would be right, the next move, and what was
-not done. `code` is stable and shown by the API as problem+json. Whatever a caller wants to know
-of an error is its type, its code or a field; nobody reads it out of the sentence.
+not done. `code` is stable and shown by the API as problem+json. Callers use the type,
+the code and the fields of an error; they never parse the sentence.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from collections.abc import Callable
 
 
 class AsterismError(Exception):
-    """What a user can be told in one sentence; anything else is a bug of ours."""
+    """A problem that one sentence explains to the user; any other exception is our bug."""
 
     code = "error"
     cleaned: Callable[[str], str] | None = None
-    """Takes secrets out of messages, which often repeat what was handed in; set by `telemetry`."""
+    """Removes secrets from messages, which often quote the input; set by `telemetry`."""
 
     def __init__(self, reason: str, *, outcome: str = "") -> None:
-        """Say what happened.
+        """Make the error.
 
         Args:
             reason: What happened, what would be right, and the next move.
-            outcome: What was not done, such as `Nothing was changed.`, where another error may
-                give the reason as a part of its own and has an outcome of its own.
+            outcome: What was not done, such as `Nothing was changed.`, if another error may
+                quote the reason and has its own outcome.
         """
         clean = AsterismError.cleaned
         if clean is not None:
@@ -67,7 +67,7 @@ class AsterismError(Exception):
 
     @property
     def message(self) -> str:
-        """The whole: the reason, the outcome, and what was noted on the way."""
+        """The whole sentence: the reason, the outcome and the added notes."""
         parts = (self.reason, self.outcome, *getattr(self, "__notes__", ()))
         return " ".join(part for part in parts if part)
 
@@ -82,31 +82,31 @@ class ConfigError(AsterismError):
 
 
 class InvalidInput(AsterismError):
-    """What was handed in cannot be taken as it is."""
+    """An argument is not valid."""
 
     code = "input"
 
 
 class NotFound(AsterismError):
-    """No such thing."""
+    """The name or id is not known."""
 
     code = "not-found"
 
 
 class Conflict(AsterismError):
-    """It is there already, or was answered before."""
+    """It exists already, or was answered before."""
 
     code = "conflict"
 
 
 class NotAllowed(AsterismError):
-    """Permissions do not let this actor do that."""
+    """The permissions of the actor do not allow it."""
 
     code = "not-allowed"
 
 
 class StoreError(AsterismError):
-    """Something about the place at rest."""
+    """A problem with the store."""
 
     code = "store"
 
@@ -118,13 +118,13 @@ class StoreInUse(StoreError):
 
 
 class StoreReadOnly(StoreError):
-    """The place cannot be written."""
+    """The store cannot be written."""
 
     code = "store.read-only"
 
 
 class StoreMissing(StoreError):
-    """A database that was there is gone."""
+    """The database has disappeared."""
 
     code = "store.missing"
 
@@ -136,7 +136,7 @@ class StoreTooNew(StoreError):
 
 
 class StoreTooOld(StoreError):
-    """Written by an earlier release or before the first, and not readable by this one as it is."""
+    """Written by an earlier release or before the first; this release cannot read it directly."""
 
     code = "store.too-old"
 
@@ -148,13 +148,13 @@ class StoreDamaged(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """Not now; the same write may work later."""
+    """Not available now; the same write may work later."""
 
     code = "store.unavailable"
 
 
 class StoreFull(StoreUnavailable):
-    """No room left."""
+    """The disk is full."""
 
     code = "store.full"
 
@@ -166,7 +166,7 @@ class ModelError(AsterismError):
 
 
 class ModelUnavailable(ModelError):
-    """Out of reach, overloaded or cut off; may work when tried again."""
+    """Not reachable, overloaded or interrupted; a retry may work."""
 
     code = "model.unavailable"
 
@@ -178,13 +178,13 @@ class ModelUnavailable(ModelError):
         slow: bool = False,
         begun: bool = False,
     ) -> None:
-        """Say what happened.
+        """Make the error.
 
         Args:
             message: The sentence for people.
-            retry_after: Seconds that the server wants us to wait.
-            slow: Whether time ran out.
-            begun: Whether the model may have begun to answer, and charge for it.
+            retry_after: Seconds that the server asks us to wait.
+            slow: Whether it was a timeout.
+            begun: Whether the model may have started to answer, and may charge for it.
         """
         super().__init__(message)
         self.retry_after = retry_after
@@ -193,79 +193,79 @@ class ModelUnavailable(ModelError):
 
 
 class ModelBusy(ModelUnavailable):
-    """Too many requests or tokens a minute; `retry_after` is the server's wish."""
+    """Too many requests or tokens a minute; `retry_after` comes from the server."""
 
     code = "model.busy"
 
 
 class ModelRefused(ModelError):
-    """An unknown model, a request it will not take."""
+    """An unknown model, or a request that it does not accept."""
 
     code = "model.refused"
 
 
 class KeyRefused(ModelRefused):
-    """The key is missing, wrong, or has no quota left; another key may do."""
+    """The key is missing, wrong, or has no quota left; another key may work."""
 
     code = "model.key"
 
 
 class ContextTooLong(ModelRefused):
-    """The conversation is longer than the model's window; a shorter one would be taken."""
+    """The conversation is longer than the model's context window."""
 
     code = "model.context"
 
 
 class ContentRefused(ModelRefused):
-    """The vendor's content filter objects; another model may not."""
+    """The vendor's content filter refuses it; another model may accept it."""
 
     code = "model.content"
 
 
 class ModelGarbled(ModelError):
-    """Answered, but not in its wire format."""
+    """The answer is not in the expected format."""
 
     code = "model.garbled"
 
 
 class SecretError(AsterismError):
-    """Something about a stored key."""
+    """A problem with a stored key."""
 
     code = "secret"
 
 
 class SecretUnreadable(SecretError):
-    """A stored key was damaged at rest; the others are not affected."""
+    """A stored key is damaged in the store; the others are not affected."""
 
     code = "secret.unreadable"
 
 
 class MasterKeyMissing(SecretError):
-    """The master key, which opens the stored keys, is gone or is another one."""
+    """The master key, which decrypts the stored keys, is missing or wrong."""
 
     code = "secret.master-key"
 
 
 class BudgetReached(AsterismError):
-    """The worst case of the next model call would pass a spending cap; it was not made."""
+    """The worst case of the next model call exceeds a spending cap; it was not made."""
 
     code = "budget.reached"
 
 
 class ToolError(AsterismError):
-    """Raised by a tool; its words are read by the model, so that it can correct itself."""
+    """Raised by a tool; the model reads the message, so that it can correct itself."""
 
     code = "tool"
 
 
 class SandboxError(AsterismError):
-    """A program could not be shut in, and so was not run."""
+    """There is no sandbox for a program, so it was not run."""
 
     code = "sandbox"
 
 
 class DeliveryError(AsterismError):
-    """A channel could not hand over a message; `final` when trying again is useless."""
+    """A channel could not send a message; `final` if a retry is useless."""
 
     code = "delivery"
 
@@ -275,12 +275,12 @@ class DeliveryError(AsterismError):
 
 
 class TurnLimit(AsterismError):
-    """A turn ran into one of its limits."""
+    """A turn reached one of its limits."""
 
     code = "turn.limit"
 
 
 class LaneLost(AsterismError):
-    """Another worker has taken over this agent's lane; whatever was begun here is void."""
+    """Another worker has taken over this agent's lane; work that started here is discarded."""
 
     code = "lane.lost"

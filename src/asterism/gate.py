@@ -1,7 +1,7 @@
-"""The gate for programs of others: run a sequence of calls through it, without a home or a store.
+"""The gate for other programs: judge a sequence of calls, without a home or a store.
 
-It is the code that judges the calls of agents, so that what an outside suite measures here is what
-an agent gets.
+It uses the same code that judges the calls of agents, so an outside test suite measures what an
+agent gets.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from asterism.permissions.intent import (
     TrustedText,
     read_intents,
     read_literally,
-    verified,
+    verify_intents,
 )
 from asterism.permissions.provenance import Evidence, judge, reading_of
 from asterism.types.agents import Trust
@@ -73,8 +73,8 @@ __all__ = [
 class Gate:
     """Judges the calls of one turn, one after the other.
 
-    Give it what the owner asked for and what the tools do; then ask `judge` before each call, and
-    tell `result` what came of it.
+    Pass the owner's request and the effects of the tools. Then call `judge` before each call, and
+    pass its result to `result`.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class Gate:
         """Open a turn.
 
         Args:
-            request: What the owner said.
-            tools: What calls of each tool do. A tool that is missing here might do anything.
-            reader: Reads what the request asks for, from trusted text alone. None: the literal
-                reading, which knows plain imperatives of some languages and leads to a person else.
-            weak: Whether the reader errs often, as a small model does: then the literal reading has
-                to agree before anything passes.
+            request: The message of the owner.
+            tools: The effects of each tool. A tool that is missing here might do anything.
+            reader: Reads the intents of the request, from trusted text alone. None: the literal
+                reading, which knows plain imperatives of some languages and else asks a person.
+            weak: Whether the reader often makes mistakes, like a small model: then the literal
+                reading has to agree before a call is allowed.
             policies: The authorizations, as TOML.
-            trusted: Other texts that only the owner can have written, such as what they said
-                earlier or what the agent remembers of them.
-            agent: The agent's name, as policies know it.
+            trusted: Other texts that only the owner can have written, such as earlier messages or
+                memories about them.
+            agent: The agent's name, for policies.
         """
         self._tools = dict(tools)
         self._agent = agent
@@ -109,12 +109,12 @@ class Gate:
         self._reader = reader
         self._weak = weak
         self._intent: tuple[tuple[Intent, ...], ...] | None = None
-        sources = {results_of(one).source or name for name, one in self._tools.items()}
+        sources = {results_of(tool).source or name for name, tool in self._tools.items()}
         text = TrustedText(request, tuple(trusted), sources=tuple(sorted(sources)))
         self.evidence = Evidence(text)
 
     def say(self, request: str) -> None:
-        """Take in another message of the owner's, which is the request from now on."""
+        """Add another message of the owner, which is the request from now on."""
         text = self.evidence.text
         self.evidence.text = replace(text, request=request, earlier=(*text.earlier, text.request))
         self.evidence.requested_at = len(self.evidence.readings)
@@ -122,11 +122,11 @@ class Gate:
 
     @property
     def intent(self) -> tuple[Intent, ...]:
-        """What was asked for, as it was read; the request is read when it first matters."""
+        """The intents of the request; it is read at the first use."""
         return self._readings()[0]
 
     def _readings(self) -> tuple[tuple[Intent, ...], ...]:
-        """Return the readings of which each must cover a call."""
+        """Return the readings of the request; each of them must cover a call."""
         if self._intent is None:
             text = self.evidence.text
             literal = read_literally(text)
@@ -137,14 +137,14 @@ class Gate:
                 read = [intents]
                 if self._weak:
                     read.append(literal)
-            self._intent = tuple(verified(one, text) for one in read)
+            self._intent = tuple(verify_intents(intents, text) for intents in read)
         return self._intent
 
     def judge(self, tool: str, arguments: Mapping[str, Any]) -> Verdict:
-        """Allow a call, ask a person for it, or deny it, with the reason; nothing is run."""
+        """Allow a call, ask a person, or deny it, with the reason; does not run it."""
         if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from other programs
             raise InvalidInput(
-                f"The arguments of {tool!r} are {type(arguments).__name__}; give a mapping of "
+                f"The arguments of {tool!r} are {type(arguments).__name__}; pass a mapping of "
                 "names to values. Nothing was judged."
             )
         wanted = CallRequest(
@@ -165,11 +165,11 @@ class Gate:
     def result(
         self, tool: str, arguments: Mapping[str, Any], value: Any, trust: Trust | str = Trust.TOOL
     ) -> None:
-        """Take in what a call brought back: text, JSON-like values, dataclasses, pydantic models.
+        """Add the result of a call: text, JSON-like values, dataclasses, pydantic models.
 
-        Give values rather than a rendering of them: a field that a tool declares is told from words
-        in a text. `trust` says who wrote it: `tool` for the owner's own systems, in which others
-        may have written, `document`, `web`, `stranger`; `owner` for what only the owner writes.
+        Pass values, not a rendered text: declared fields count as more than words in a text.
+        `trust` says who wrote it: `tool` for the owner's own systems, where others may have
+        written, `document`, `web`, `stranger`; `owner` for content that only the owner writes.
         """
         try:
             rank = Trust(trust)
@@ -199,7 +199,12 @@ class Gate:
 
     def _count(self, policy: str, wanted: CallRequest) -> None:
         quota = next(
-            (one.quota for one in self._authority.policies.all if one.name == policy), None
+            (
+                candidate.quota
+                for candidate in self._authority.policies.all
+                if candidate.name == policy
+            ),
+            None,
         )
         if quota is not None:
             this = amount_of(wanted.effects) if quota.of == "amount" else 1.0
@@ -212,18 +217,18 @@ def _operation(arguments: Mapping[str, Any]) -> str:
 
 
 def _asked(reader: Reader, text: TrustedText) -> tuple[Intent, ...] | None:
-    """Return what a reader reads; None if it gives no answer."""
+    """Return the intents from a reader; None if it fails."""
     try:
         answer = reader(text)
         return read_intents(list(answer))
     except Exception:  # noqa: BLE001 - it is the caller's, and may fail in any way
-        _log.exception("the reader of requests failed; the literal reading stands in")
+        _log.exception("the reader of requests failed; using the literal reading")
         return None
 
 
 def policies_of(settings: AuthorizationSettings) -> Policies:
     """Return the policies of an authorizations document."""
-    return Policies(_policy(one) for one in settings.policy)
+    return Policies(_policy(policy) for policy in settings.policy)
 
 
 def _policy(settings: PolicySettings) -> Policy:
@@ -258,7 +263,7 @@ def _policy(settings: PolicySettings) -> Policy:
 def _read_policies(text: str) -> Policies:
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from other programs
         raise InvalidInput(
-            f"The policies are {type(text).__name__}; give the text of an authorizations.toml. "
+            f"The policies are {type(text).__name__}; pass the text of an authorizations.toml. "
             "Nothing was judged."
         )
     try:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from asterism.records import dataclass
+from asterism.times import Moment
 from asterism.types.turns import Delivery, Message, Receipt, Reply
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from asterism.types.agents import AgentRecord, Participants, Trust
+    from asterism.types.memory import Source
+    from asterism.types.search import Hit, Query, SearchResult
 
 Emit = Callable[[str, str], None]
 """Called with a kind (`text`, `reasoning`) and a piece of it while a reply streams in."""
@@ -43,6 +50,9 @@ class ModelRequest:
     thoughts: Mapping[bytes, bytes] = field(default_factory=dict[bytes, bytes])
     """The vendor's own record of its reasoning (`Reply.thought`) by the wire form of its reply: for
     the replies of this turn, which some vendors want back."""
+    message_tools: bytes | None = None
+    """Tools that only the latest message seems to need, for a model with a compact profile: other
+    messages have others, so they do not belong into what a vendor caches."""
     extra: bytes = b""
     """Further members of the request's JSON object, for a port that is built on another."""
 
@@ -62,7 +72,8 @@ class Model(Protocol):
     """A language model's vendor: takes a request, gives the whole reply, tries once.
 
     With `emit`, pieces are handed over as they arrive; the reply returned is whole all the same.
-    Raises kinds of `ModelError`, and nothing else. A port may also be `Profiled` and `Warm`.
+    Raises kinds of `ModelError`, and nothing else. A port may also be `Profiled`, `Warm` and
+    `Describes`.
     """
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
@@ -80,6 +91,36 @@ class Profiled(Protocol):
 
     def profile(self, model: str) -> Profile:
         """Return the profile of a model by its name at the vendor."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPart:
+    """A part of a request as a model port really sends it."""
+
+    kind: str
+    """`message`, `tool`, `tool note`, `rule`, `examples` or `schema`."""
+    text: str
+    why: str = ""
+    """Why the port adds it; empty for what the request holds itself."""
+    name: str = ""
+    """The name of a tool."""
+    message: int | None = None
+    """The place of the request's message that it is, or stands in; None: it is in none."""
+    messages: int = 0
+    """How many messages it is made of; 0 for what stands in one."""
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A model port that adds to a request, or sends it in other words, and can tell how."""
+
+    def describe(self, request: ModelRequest) -> Sequence[RequestPart]:
+        """Return all that is sent for a request, in its order."""
+        ...
+
+    async def count(self, request: ModelRequest) -> int | None:
+        """Return how many tokens a request has; None where that cannot be told without asking."""
         ...
 
 
@@ -268,6 +309,121 @@ class ChannelFactory(Protocol):
 
     def __call__(self, name: str, options: dict[str, Any]) -> Channel:
         """Make a channel from its table `[channels.<name>]`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TurnView:
+    """What plugins around the model know of a turn."""
+
+    agent: AgentRecord
+    turn_id: str
+    message: str
+    """The text of the message that the turn answers."""
+    participants: Participants
+    """Who is present: what they may not see must not be told."""
+    trust: Trust
+    """How far the one who speaks is trusted."""
+    now_ms: int
+    """When the turn began, in milliseconds since 1970."""
+    zone: str = "UTC"
+    """The name of the owner's time zone."""
+    previous: tuple[str, ...] = ()
+    """The latest exchange before the message, as far as those present may see it."""
+    compact: bool = False
+    """Whether the agent's model is small, so that what it is told should be short."""
+    room: int = 100_000
+    """How many tokens may be told about the message, so that the rest has room in the context."""
+    in_context: Callable[[Hit], bool] = lambda _: False
+    """Tells whether the model sees a hit of a search anyway."""
+    search: Callable[[Query], Awaitable[SearchResult]] | None = None
+    """Searches the agent's memory for those present; None where there is nothing to search."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The plugin's table `[pipeline.options.<name>]`."""
+
+    now = Moment()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorNote:
+    """Something that a processor tells the agent before a message."""
+
+    text: str
+    why: str = ""
+    """Why it is told, for whoever looks at the context."""
+    sources: tuple[Source, ...] = ()
+    """Where the text comes from: it is trusted no further, and seen by nobody else."""
+    origins: tuple[str, ...] = ()
+    """The ids of what it quotes, such as `turn_…#2` for a message, for whoever looks at it."""
+    replaces: tuple[str, ...] = ()
+    """Names of tools that a small model need not be offered for the message any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorCall:
+    """A call of a tool that is made for the agent before its model is asked.
+
+    It is judged, recorded and shown like a call of the model; the model sees its result. A call of
+    a tool that the agent does not have is left out.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    why: str = ""
+    """Why it is made, for whoever looks at the turn."""
+
+
+class Processor(Protocol):
+    """Looks at a message before the turn, and may tell the agent something or call a tool for it.
+
+    What an entry point of the group `asterism.processors` names, called without arguments, returns
+    one.
+    """
+
+    async def process(self, turn: TurnView) -> Sequence[ProcessorNote | ProcessorCall]:
+        """Return what the agent is told before the message, and calls; mostly nothing."""
+        ...
+
+
+class SectionProvider(Protocol):
+    """Adds a section to the prefix of an agent's context.
+
+    What an entry point of the group `asterism.sections` names, called without arguments, returns
+    one. It is asked when an agent is loaded: the prefix stays the same from turn to turn.
+    """
+
+    async def section(self, turn: TurnView) -> str:
+        """Return the text of the section; nothing for none."""
+        ...
+
+
+class JudgementKind(StrEnum):
+    """What an evaluator says to an answer."""
+
+    PASS = "pass"
+    NOTE = "note"
+    """It passes, and something about it is worth keeping in the journal."""
+    RETRY = "retry"
+    """The agent shall answer again, and is told why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What an evaluator thinks of an answer."""
+
+    kind: JudgementKind = JudgementKind.PASS
+    text: str = ""
+
+
+class Evaluator(Protocol):
+    """Looks at an answer before it is sent.
+
+    What an entry point of the group `asterism.evaluators` names, called without arguments, returns
+    one.
+    """
+
+    async def evaluate(self, turn: TurnView, answer: str) -> Judgement:
+        """Let an answer pass, note something, or ask for another try."""
         ...
 
 

@@ -13,13 +13,13 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
 from asterism.errors import AsterismError, ConfigError, MasterKeyMissing, SecretUnreadable
 from asterism.private import make_directory
+from asterism.records import dataclass
 from asterism.store.database import Connection
 from asterism.types.agents import new_id
 
@@ -65,9 +65,9 @@ def decrypt(key: bytes, encrypted: EncryptedText, name: str) -> bytes:
         return AESGCM(key).decrypt(encrypted.nonce, encrypted.ciphertext, name.encode())
     except (InvalidTag, ValueError):
         raise SecretUnreadable(
-            f"The secret {name!r} cannot be opened: it was damaged at rest. Set it again with "
-            f'"asterism key set {name}", or put the database back from a backup. The others are '
-            "not affected."
+            f"The secret {name!r} cannot be decrypted: it is damaged in the store. Set it again "
+            f'with "asterism key set {name}", or restore the database from a backup. The '
+            "others are not affected."
         ) from None
 
 
@@ -160,7 +160,7 @@ class MasterKeyFile:
         except OSError as error:
             raise ConfigError(
                 f"The master key cannot be written to {self._path} ({error.strerror}). Set "
-                f"secrets.key_file to a place that can be, or {VARIABLE}. Nothing was stored."
+                f"secrets.key_file to a writable path, or set {VARIABLE}. Nothing was stored."
             ) from None
 
 
@@ -238,7 +238,7 @@ def _parse_keys(text: str, place: str) -> list[bytes]:
         if len(key) != _KEY_SIZE:
             raise ConfigError(
                 f"The master key in {place} is not a valid key: 32 bytes in Base64 are "
-                f'needed, such as "{_MAKE}" prints. Put the right one back; nothing was changed.'
+                f'needed, such as "{_MAKE}" prints. Restore the right key. Nothing was changed.'
             )
         keys.append(key)
     return keys
@@ -295,12 +295,12 @@ async def delete_unused_data_keys(tx: Connection) -> None:
     await tx.run("DELETE FROM data_keys WHERE id NOT IN (SELECT key_id FROM secrets)")
 
 
-async def list_secrets(tx: Connection, constellation: str) -> list[SecretRow]:
+async def list_secrets(tx: Connection) -> list[SecretRow]:
     """Return all secrets of a constellation by name."""
     rows = await tx.all(
         "SELECT name, ciphertext, nonce, key_id, created_at, used_at FROM secrets"
         " WHERE constellation = ? ORDER BY name",
-        (constellation,),
+        (tx.constellation,),
     )
     return [
         SecretRow(name, EncryptedText(bytes(ciphertext), bytes(nonce)), key_id, created_at, used_at)
@@ -308,10 +308,10 @@ async def list_secrets(tx: Connection, constellation: str) -> list[SecretRow]:
     ]
 
 
-async def put_secret(tx: Connection, constellation: str, row: SecretRow) -> bool:
+async def put_secret(tx: Connection, row: SecretRow) -> bool:
     """Store a secret; tell whether there was one of that name before."""
     before = await tx.one(
-        "SELECT 1 FROM secrets WHERE constellation = ? AND name = ?", (constellation, row.name)
+        "SELECT 1 FROM secrets WHERE constellation = ? AND name = ?", (tx.constellation, row.name)
     )
     await tx.run(
         "INSERT INTO secrets (constellation, name, ciphertext, nonce, key_id, created_at, used_at)"
@@ -319,7 +319,7 @@ async def put_secret(tx: Connection, constellation: str, row: SecretRow) -> bool
         " ciphertext = excluded.ciphertext, nonce = excluded.nonce, key_id = excluded.key_id,"
         " created_at = excluded.created_at, used_at = excluded.used_at",
         (
-            constellation,
+            tx.constellation,
             row.name,
             row.encrypted.ciphertext,
             row.encrypted.nonce,
@@ -331,17 +331,17 @@ async def put_secret(tx: Connection, constellation: str, row: SecretRow) -> bool
     return before is not None
 
 
-async def remove_secret(tx: Connection, constellation: str, name: str) -> bool:
+async def remove_secret(tx: Connection, name: str) -> bool:
     """Remove a secret; False if there is none."""
     sql = "DELETE FROM secrets WHERE constellation = ? AND name = ?"
-    return await tx.run(sql, (constellation, name)) > 0
+    return await tx.run(sql, (tx.constellation, name)) > 0
 
 
-async def set_used_at(tx: Connection, constellation: str, name: str, at: int) -> None:
+async def set_used_at(tx: Connection, name: str, at: int) -> None:
     """Note when a secret was last used."""
     await tx.run(
         "UPDATE secrets SET used_at = ? WHERE constellation = ? AND name = ?",
-        (at, constellation, name),
+        (at, tx.constellation, name),
     )
 
 
@@ -385,8 +385,8 @@ class Decrypter:
         data_key = self._data_keys.get(row.key_id)
         if data_key is None:
             raise SecretUnreadable(
-                f"The secret {row.name!r} cannot be opened: its data key {row.key_id} is gone. Set "
-                f'it again with "asterism key set {row.name}".'
+                f"The secret {row.name!r} cannot be decrypted: its data key {row.key_id} is "
+                f'missing. Set it again with "asterism key set {row.name}".'
             )
         master = self._masters.get(data_key.master)
         if master is None:
@@ -395,23 +395,19 @@ class Decrypter:
             return decrypt(master, data_key.encrypted, data_key.id)
         except SecretUnreadable:
             raise SecretUnreadable(
-                f"The secret {row.name!r} cannot be opened: its data key was damaged at rest. Put "
-                f'the database back from a backup, or set it again with "asterism key set '
+                f"The secret {row.name!r} cannot be decrypted: its data key is damaged. Restore "
+                f'the database from a backup, or set it again with "asterism key set '
                 f'{row.name}".'
             ) from None
 
 
 def _master_key_missing(place: str, is_another: bool, count: int) -> MasterKeyMissing:
     """Return the error of a master key that is gone, or is another one."""
-    what = (
-        "holds another master key than they were encrypted with"
-        if is_another
-        else "has no master key"
-    )
+    what = "has a different master key" if is_another else "has no master key"
     whose = f"{count} stored keys" if count != 1 else "A stored key"
     return MasterKeyMissing(
-        f"{whose} cannot be opened: {place} {what}. Put the right one back (or set ASTERISM_KEY to "
-        "it). Nothing was lost or changed."
+        f"{whose} cannot be decrypted: {place} {what}. Restore the right key (or set ASTERISM_KEY "
+        "to it). Nothing was lost or changed."
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import date, timedelta
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import orjson
 
 from asterism.errors import AsterismError
+from asterism.records import dataclass
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from asterism.app.sources import SourceState
     from asterism.app.turns import ApprovalDetails
     from asterism.memory.blocks import VisibleBlock
-    from asterism.store.events import Recorded, Verified
+    from asterism.memory.health import Health
+    from asterism.store.events import RecordedEvent, Verified
     from asterism.tools.mcp.clients import McpServerStatus
     from asterism.tools.mcp.tools import McpTool
     from asterism.tools.tool import Tool
@@ -78,8 +80,14 @@ def _object_view(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         # What begins with an underscore belongs to the object, such as the home behind an agent.
         names = (field.name for field in fields(value) if not field.name.startswith("_"))
-        return {name: view(getattr(value, name)) for name in names}
+        return {_json_name(type(value), name): view(getattr(value, name)) for name in names}
     return value
+
+
+def _json_name(kind: type, name: str) -> str:
+    """Return the key of a field: a moment such as `created_at_ms` is shown as `created_at`."""
+    shown = name.removesuffix("_ms")
+    return shown if hasattr(kind, shown) else name
 
 
 # -- problems and pages ----------------------------------------------------------------------------
@@ -146,7 +154,7 @@ def entry_view(entry: Entry) -> Shape:
         "seq": entry.seq,
         "kind": entry.kind,
         "key": entry.key,
-        "at": entry.at,
+        "at": entry.at_ms,
         "body": read_body(entry.body),
         "meta": read_body(entry.meta.encode()) if entry.meta else None,
     }
@@ -215,6 +223,15 @@ def blame_view(blame: Sequence[tuple[Line, list[EditRecord]]]) -> list[Shape]:
     return [{**view(line), "made_by": view(records)} for line, records in blame]
 
 
+def health_view(health: Health) -> Shape:
+    """Return what a check of a memory has found."""
+    return {
+        "counts": health.counts,
+        "findings": view(health.findings),
+        "looked_at": health.checked_passages,
+    }
+
+
 def context_view(context: ShownContext) -> Shape:
     """Return what a model is shown."""
     shape = view(context)
@@ -240,18 +257,18 @@ def source_page_view(
 # -- the audit log ---------------------------------------------------------------------------------
 
 
-def event_reference(event: Recorded, names: Mapping[str, str]) -> str:
+def event_reference(event: RecordedEvent, names: Mapping[str, str]) -> str:
     """Return how an event is named: its chain and its number, such as `aria:12`."""
     return f"{names.get(event.chain, event.chain)}:{event.number}"
 
 
-def event_view(event: Recorded, names: Mapping[str, str]) -> Shape:
+def event_view(event: RecordedEvent, names: Mapping[str, str]) -> Shape:
     """Return an event of the audit log."""
     return {
         "event": event_reference(event, names),
         "chain": event.chain,
         "number": event.number,
-        "at": event.at,
+        "at": event.at_ms,
         "kind": event.kind,
         "actor": event.actor,
         "agent_id": event.agent_id,
@@ -262,26 +279,27 @@ def event_view(event: Recorded, names: Mapping[str, str]) -> Shape:
     }
 
 
-def verification_view(found: Verified) -> Shape:
+def verification_view(verified: Verified) -> Shape:
     """Return whether the audit log is as it was written."""
     return {
-        "sound": found.sound,
-        "events": found.events,
-        "forgotten": found.forgotten,
+        "sound": verified.sound,
+        "events": verified.events,
+        "forgotten": verified.forgotten,
         "heads": [
             {"chain": head.chain, "number": head.length, "hash": head.hash.hex()}
-            for head in found.heads
+            for head in verified.heads
         ],
         "flaws": [
-            {"chain": flaw.chain, "number": flaw.number, "what": flaw.what} for flaw in found.flaws
+            {"chain": flaw.chain, "number": flaw.number, "what": flaw.what}
+            for flaw in verified.flaws
         ],
     }
 
 
-def autonomy_view(found: Autonomy) -> Shape:
+def autonomy_view(autonomy: Autonomy) -> Shape:
     """Return how many calls with an effect outside were allowed, asked for and denied."""
-    counts = {verdict: found.total(verdict) for verdict in VERDICTS}
-    return {**counts, "tools": found.tools, "forgotten": found.forgotten}
+    counts = {verdict: autonomy.total(verdict) for verdict in VERDICTS}
+    return {**counts, "tools": autonomy.tools, "forgotten": autonomy.forgotten}
 
 
 # -- tools, rules, MCP servers, models -------------------------------------------------------------
@@ -305,7 +323,7 @@ def mcp_server_view(server: McpServerStatus, problem: str) -> Shape:
         "enabled": server.settings.enabled,
         "tools": server.offered,
         "refused": sum(bool(tool.refused) for tool in server.tools),
-        "asked_at": server.listing.at if server.listing else None,
+        "asked_at": server.listing.at_ms if server.listing else None,
         "protocol": server.listing.protocol if server.listing else None,
         "server": server.listing.server if server.listing else None,
         "problem": problem or None,
@@ -425,8 +443,8 @@ def spend_by_day(spend: Spend) -> list[tuple[date, int, int]]:
     sums = {row.name: row for row in spend_sums(spend.lines, SpendBy.DAY)}
     days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     nothing = SpendSum("")
-    found = ((day, sums.get(f"{day:%Y-%m-%d}", nothing)) for day in days)
-    return [(day, row.cost, row.presumed) for day, row in found]
+    rows = ((day, sums.get(f"{day:%Y-%m-%d}", nothing)) for day in days)
+    return [(day, row.cost, row.presumed) for day, row in rows]
 
 
 def spend_view(spend: Spend, by: SpendBy) -> Shape:

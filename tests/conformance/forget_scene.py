@@ -24,7 +24,7 @@ from loro import LoroDoc, VersionVector
 
 from asterism.memory import history
 from asterism.memory.forgetting import ForgetReceipt
-from asterism.memory.forgetting.columns import TABLES
+from asterism.memory.forgetting.rows import TABLES
 from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.writer import Writer
 from asterism.store import agents, events
@@ -55,7 +55,7 @@ from asterism.types.memory import (
 from asterism.types.turns import result_wire
 
 HOME = "home"
-OWNER = Writer.owner(HOME, 1_000, reason="a wish")
+OWNER = Writer.owner(1_000, reason="a wish")
 
 
 class Engine(Protocol):
@@ -188,7 +188,7 @@ def new_canary() -> str:
 async def people_and_agents(tx: Connection) -> None:
     for name in ("aria", "bela"):
         agent = AgentRecord(f"agent_{name}", name, "demo:demo", "Be.", 0)
-        assert await agents.create(tx, HOME, agent)
+        assert await agents.create(tx, agent)
     await tx.run("INSERT INTO persons VALUES (?, 'person_1', 'Anna', 'known', '[]', 0)", (HOME,))
     await tx.run("INSERT INTO accounts VALUES (?, 'mail', 'anna', 'person_1')", (HOME,))
 

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from asterism.memory.gate import passages as gate
 from asterism.search import build, index, texts
-from asterism.search.index import IndexSnapshot
-from asterism.search.postings import places, terms_in
+from asterism.search.index import IndexSnapshot, places, terms_in
 from asterism.search.texts import Texts, concatenate, make_texts
 from asterism.store import journal, search_index
 from asterism.store.database import Connection, Database

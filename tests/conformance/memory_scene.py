@@ -47,10 +47,10 @@ async def opened(engine: str, place: Path) -> AsyncGenerator[Database, None]:
         await database.close()
 
 
-async def put_agent(tx: Connection, name: str, constellation: str = HOME) -> str:
+async def put_agent(tx: Connection, name: str) -> str:
     """Put an agent at rest; return its id."""
-    agent = AgentRecord(f"agent_{constellation}_{name}", name, "scripted:one", "", NOW)
-    assert await agents.create(tx, constellation, agent)
+    agent = AgentRecord(f"agent_{tx.constellation}_{name}", name, "scripted:one", "", NOW)
+    assert await agents.create(tx, agent)
     return agent.id
 
 
@@ -69,7 +69,6 @@ def as_agent(
     )
     return Writer(
         actor=Actor("agent", agent_id, agent_id.rpartition("_")[2], trust),
-        constellation=HOME,
         source=source,
         now=now,
         agent_id=agent_id,
@@ -80,7 +79,7 @@ def as_agent(
 
 def as_owner(now: int = NOW) -> Writer:
     """The owner, with their own hands."""
-    return Writer.owner(HOME, now)
+    return Writer.owner(now)
 
 
 async def put_turn(

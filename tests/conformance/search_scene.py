@@ -28,7 +28,7 @@ async def ask(
     """Ask memory something."""
     wanted = Query(query, **given)
     return await database.read(
-        lambda tx: search(tx, HOME, agent_id, wanted, participants=participants, now=now)
+        lambda tx: search(tx, agent_id, wanted, participants=participants, now=now)
     )
 
 

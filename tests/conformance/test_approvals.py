@@ -180,15 +180,15 @@ async def test_workers_side_by_side_announce_a_question_once(world: World):
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_grants_that_count_are_those_that_are_live(engine: str, tmp_path: Path):
     def grant(name: str, **given: Any) -> Grant:
-        return Grant(f"grant_{name}", HOME, "pay", given_at=NOW, **given)
+        return Grant(f"grant_{name}", HOME, "pay", given_at_ms=NOW, **given)
 
     async with opened(engine, tmp_path) as database:
         agent_id = await database.write(lambda tx: put_agent(tx, "aria"))
         there = [
             grant("a", agent_id=agent_id, pattern={"to": "b*", "at.host": "é"}),
             grant("b", uses=1),
-            grant("c", until=NOW + 10),
-            grant("d", until=NOW),
+            grant("c", until_ms=NOW + 10),
+            grant("d", until_ms=NOW),
             grant("e", agent_id="agent_other"),
             grant("f", uses=0),
         ]
@@ -196,18 +196,15 @@ async def test_grants_that_count_are_those_that_are_live(engine: str, tmp_path: 
             await database.write(lambda tx, one=one: approvals.put_grant(tx, one))
 
         async def live(now: int = NOW) -> list[Grant]:
-            return await database.read(lambda tx: approvals.live_grants(tx, HOME, agent_id, now))
+            return await database.read(lambda tx: approvals.live_grants(tx, agent_id, now))
 
         assert await live() == there[:3]
         assert await live(NOW + 10) == there[:2]
-        assert (
-            await database.read(lambda tx: approvals.live_grants(tx, "else", agent_id, NOW)) == []
-        )
+        other = database.for_constellation("else")
+        assert await other.read(lambda tx: approvals.live_grants(tx, agent_id, NOW)) == []
         assert await database.write(lambda tx: approvals.use_grant(tx, "grant_b"))
         assert not await database.write(lambda tx: approvals.use_grant(tx, "grant_b"))
-        assert await database.write(lambda tx: approvals.revoke_grant(tx, HOME, "grant_c", NOW))
-        assert not await database.write(lambda tx: approvals.revoke_grant(tx, HOME, "grant_c", NOW))
-        assert not await database.write(
-            lambda tx: approvals.revoke_grant(tx, "else", "grant_a", NOW)
-        )
+        assert await database.write(lambda tx: approvals.revoke_grant(tx, "grant_c", NOW))
+        assert not await database.write(lambda tx: approvals.revoke_grant(tx, "grant_c", NOW))
+        assert not await other.write(lambda tx: approvals.revoke_grant(tx, "grant_a", NOW))
         assert [one.id for one in await live()] == ["grant_a"]

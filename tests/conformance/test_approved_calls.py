@@ -14,6 +14,7 @@ from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
+from asterism.times import to_datetime
 from asterism.turns.replay import replay
 from asterism.types.agents import Trust
 from asterism.types.permissions import ApprovalRecord, ToolEffect
@@ -498,7 +499,7 @@ async def test_calls_that_ran_alone_were_asked_for_or_denied_are_counted(world: 
         assert found.tools == {"pay": {"allowed": 2, "denied": 1, "asked": 1}}
         assert (found.total("allowed"), found.forgotten) == (2, 0)
         world.clock.forward(seconds=60)
-        assert (await home.audit.autonomy(since=world.clock.now)).tools == {}
+        assert (await home.audit.autonomy(since=to_datetime(world.clock.now))).tools == {}
         metrics = (await home.metrics())[0].decode()
         for verdict, count in (("allowed", 2), ("asked", 1), ("denied", 1)):
             assert f'asterism_outside_calls_total{{verdict="{verdict}"}} {count}.0' in metrics

@@ -48,7 +48,6 @@ from asterism.types.memory import (
 )
 from tests.conformance.memory_scene import (
     ENGINES,
-    HOME,
     NOW,
     as_agent,
     as_owner,
@@ -129,7 +128,7 @@ class Replica:
         """Try a write; an edit that does not fit what is there is no edit."""
         writer = self.authors[author]
         by = Writer(
-            *(writer.actor, HOME, writer.source, now),
+            *(writer.actor, writer.source, now),
             agent_id=writer.agent_id,
             participants=writer.participants,
         )
@@ -284,7 +283,7 @@ async def _recorded(here: World, schema: Schema, script: list[tuple[int, BlockWr
     for turn, (author, write) in enumerate(script):
         now = NOW + 10 * (turn + 1)
         if await home.write(block, author, write, now):
-            seen = await home.database.read(lambda tx: blocks.find(tx, HOME, None, block.label))
+            seen = await home.database.read(lambda tx: blocks.find(tx, None, block.label))
             recorded[seen.block.version] = await home.lines(block)
             assert await home.lines(block, moment=now) == recorded[seen.block.version]
     for version, lines in recorded.items():
@@ -292,8 +291,8 @@ async def _recorded(here: World, schema: Schema, script: list[tuple[int, BlockWr
     edits = await home.database.read(lambda tx: history.edits(tx, block.id, limit=100))
     assert [one.number for one in edits] == list(range(max(recorded), 0, -1))
     for one in edits:
-        latest = max(other.number for other in edits if other.at <= one.at)
-        assert await home.lines(block, moment=one.at) == await home.lines(block, version=latest)
+        latest = max(other.number for other in edits if other.at_ms <= one.at_ms)
+        assert await home.lines(block, moment=one.at_ms) == await home.lines(block, version=latest)
 
 
 def test_nothing_to_undo_is_a_conflict(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ from asterism.types.memory import (
     Unshare,
     Which,
 )
-from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_agent, as_owner, opened, put_agent
+from tests.conformance.memory_scene import ENGINES, NOW, as_agent, as_owner, opened, put_agent
 
 ANNA = Participants(
     (
@@ -97,13 +97,13 @@ class Home:
         return await self.database.write(lambda tx: gate.write(tx, by, block.id, write, **more))
 
     async def seen(self, agent: str) -> list[VisibleBlock]:
-        return await self.database.read(lambda tx: blocks.seen_by(tx, HOME, agent))
+        return await self.database.read(lambda tx: blocks.seen_by(tx, agent))
 
     async def find(
         self, label: str, agent: str | None = None, participants: Participants | None = None
     ) -> VisibleBlock:
         by = self.aria if agent is None else agent
-        return await self.database.read(lambda tx: blocks.find(tx, HOME, by, label, participants))
+        return await self.database.read(lambda tx: blocks.find(tx, by, label, participants))
 
     async def lines(
         self, block: Block, version: int | None = None, moment: int | None = None
@@ -190,7 +190,7 @@ async def test_an_owner_finds_any_block_by_its_full_name(home: Home) -> None:
     theirs = await home.create("human", home.bob)
 
     async def find(label: str) -> VisibleBlock:
-        return await home.database.read(lambda tx: blocks.find(tx, HOME, None, label))
+        return await home.database.read(lambda tx: blocks.find(tx, None, label))
 
     assert (await find("bob/human")).block.id == theirs.id
     with pytest.raises(Conflict, match=r"'human' may mean aria/human and bob/human. Name one"):
@@ -206,7 +206,7 @@ async def test_a_shared_block_is_edited_by_those_who_may(home: Home) -> None:
     await home.write(block, Share(home.bob))
     after = await home.write(block, Append("step two"), as_agent(home.bob))
     assert after.text == "step one\nstep two"
-    with pytest.raises(NotAllowed, match="append, which does not let it overwrite"):
+    with pytest.raises(NotAllowed, match="append, which does not allow it to overwrite"):
         await home.write(block, Replace("one", "1"), as_agent(home.bob))
 
     await home.write(block, Share(home.bob, Permission.READ_WRITE))
@@ -368,7 +368,7 @@ REFUSED: list[tuple[str, Any, BlockWrite, str]] = [
     ("a bad label", TextSchema(), Describe(label="a b"), "label"),
     ("a bad limit", TextSchema(), Describe(limit=0), "limit"),
     ("another kind", TextSchema(), Describe(schema=ListSchema()), "not empty"),
-    ("nothing said", TextSchema(), Describe(), "Nothing is said"),
+    ("nothing said", TextSchema(), Describe(), "You named no change"),
     ("unknown agent", TextSchema(), Share("agent_x"), "agent_x"),
 ]
 
@@ -446,7 +446,7 @@ async def test_nobody_is_asked_about_what_cannot_be_done(home: Home) -> None:
 async def test_a_block_that_those_present_may_not_hear_is_not_there(home: Home) -> None:
     block = await home.create("diary", audience=OWNER_ONLY, content="private")
     seen = await home.find("diary")
-    assert blocks.shown(seen, ANNA) == blocks.wrapped(seen, ANNA) == ""
+    assert blocks.visible_text(seen, ANNA) == blocks.wrapped(seen, ANNA) == ""
     assert "private" in blocks.wrapped(seen, OWNER_ALONE)
     with pytest.raises(NotFound, match="no block 'diary'; there are no blocks"):
         await home.find("diary", participants=ANNA)
@@ -461,7 +461,7 @@ async def test_lines_carry_who_may_hear_them_through_edits(home: Home) -> None:
     await home.write(block, Append("Anna's gift is a bicycle"), as_agent(home.aria))
     await home.write(block, Append("Anna sings"), as_agent(home.aria, participants=ANNA))
     seen = await home.find("human")
-    assert blocks.shown(seen, ANNA) == "Anna likes tea\nAnna sings"
+    assert blocks.visible_text(seen, ANNA) == "Anna likes tea\nAnna sings"
     assert [line.label.audience for line in seen.lines] == [PUBLIC, OWNER_ONLY, FOR_ANNA]
 
     # A line that is changed may be heard by those who may see both.
@@ -545,7 +545,7 @@ async def test_items_are_counted_as_they_are_heard(home: Home) -> None:
     await home.write(block, Append("tea"))
     await home.write(block, Append("milk"))
     seen = await home.find("human")
-    assert blocks.shown(seen, ANNA) == "1. tea\n2. tea\n3. milk"
+    assert blocks.visible_text(seen, ANNA) == "1. tea\n2. tea\n3. milk"
     await home.write(block, SetItem(3, "oat milk"), in_room)
     after = await home.write(block, RemoveItem(1), in_room)
     assert after.text == "secret\ntea\noat milk"
@@ -572,8 +572,8 @@ async def test_sections_keep_their_headings_and_their_secrets(home: Home) -> Non
         "\\## not a heading",
         "gift",
     ]
-    assert "gift" not in blocks.shown(seen, ANNA)
-    assert "opened" in blocks.shown(seen, ANNA)
+    assert "gift" not in blocks.visible_text(seen, ANNA)
+    assert "opened" in blocks.visible_text(seen, ANNA)
     with pytest.raises(NotAllowed):
         await home.write(block, SetText('{"facts": "x"}'), in_room)
 
@@ -677,12 +677,12 @@ async def test_the_history_tells_who_when_why_and_from_what(home: Home) -> None:
         (1, "create", "owner"),
     ]
     assert (found[0].undoes, found[1].undone_by) == (2, 3)
-    assert (found[1].turn_id, found[1].reason, found[1].at) == ("turn_9", "she said so", NOW + 5)
+    assert (found[1].turn_id, found[1].reason, found[1].at_ms) == ("turn_9", "she said so", NOW + 5)
     assert [str(origin) for origin in found[1].source.origins] == ["message:turn_9"]
     assert found[1].source.audience == OWNER_ONLY
     later = await home.database.read(lambda tx: history.edits(tx, block.id, limit=1, before=3))
     assert [one.number for one in later] == [2]
-    mine = await home.database.read(lambda tx: history.of_turn(tx, HOME, "turn_9"))
+    mine = await home.database.read(lambda tx: history.of_turn(tx, "turn_9"))
     assert [(one.block_id, one.number) for one in mine] == [(block.id, 2)]
 
 
@@ -729,7 +729,7 @@ async def test_old_edits_are_squashed_and_nothing_is_lost(home: Home) -> None:
         if n == 20:
             write = Describe(pinned=True)
         odd = replace(as_agent(home.aria, NOW + n, turn_id=f"turn_{n}"), reason='why \x7f "so"')
-        odd = odd.saying(
+        odd = odd.with_source(
             replace(odd.source, origins=(Origin(OriginKind.CALL, f"turn_{n}", "\x7f"),))
         )
         await home.write(block, write, odd, era=8)
@@ -751,7 +751,7 @@ async def test_old_edits_are_squashed_and_nothing_is_lost(home: Home) -> None:
     assert [str(one.source.origins[0]) for one in found[:-1]] == [
         f"call:turn_{n}#\x7f" for n in range(41, 1, -1)
     ]
-    mine = await home.database.read(lambda tx: history.of_turn(tx, HOME, "turn_5"))
+    mine = await home.database.read(lambda tx: history.of_turn(tx, "turn_5"))
     assert [one.number for one in mine] == [5]
     page = await home.database.read(lambda tx: history.edits(tx, block.id, limit=3, before=18))
     assert [one.number for one in page] == [17, 16, 15]
@@ -811,7 +811,7 @@ async def test_replicas_merge_through_the_same_gate(home: Home) -> None:
     assert again.version == (await home.find("human")).block.version == merged.version
     # What came from elsewhere says nothing of who may see it.
     seen = await home.find("human")
-    assert "there" not in blocks.shown(seen, ANNA)
+    assert "there" not in blocks.visible_text(seen, ANNA)
 
     stranger = await home.create("stranger", content="other")
     foreign = await ops(stranger)

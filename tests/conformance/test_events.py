@@ -57,7 +57,7 @@ async def scene(database: Database) -> str:
     await append(database, agent_id, some(5, agent_id=agent_id, turn_id="turn_1"))
     await append(database, agent_id, some(7, 5, agent_id=agent_id, turn_id="turn_2"))
     await append(database, HOME_CHAIN, [Event("agent.created", "owner", NOW, {"name": "aria"})])
-    assert await database.write(lambda tx: events.anchor(tx, HOME, NOW + 20)) == 1
+    assert await database.write(lambda tx: events.anchor(tx, NOW + 20)) == 1
     await append(database, HOME_CHAIN, [Event("key.set", "owner", NOW + 30, {"name": "openai"})])
     return agent_id
 
@@ -70,7 +70,7 @@ async def test_events_are_numbered_linked_and_found(database: Database):
     assert [(one.chain, one.length) for one in found.heads] == [(HOME_CHAIN, 3), (agent_id, 12)]
 
     async def page(**given: Any) -> list[tuple[str, int]]:
-        rows = await database.read(lambda tx: events.page(tx, HOME, **given))
+        rows = await database.read(lambda tx: events.page(tx, **given))
         return [("home" if one.chain == HOME_CHAIN else "aria", one.number) for one in rows]
 
     assert await page(limit=3) == [("home", 3), ("home", 2), ("aria", 12)]
@@ -86,11 +86,11 @@ async def test_events_are_numbered_linked_and_found(database: Database):
     ]
     assert await page(actor="owner") == [("home", 3), ("home", 1)]
     assert await page(before=(NOW, HOME_CHAIN, 1)) == [("aria", 1)]
-    assert await database.read(lambda tx: events.page(tx, "elsewhere")) == []
+    assert await database.for_constellation("elsewhere").read(events.page) == []
     one = await database.read(lambda tx: events.get(tx, agent_id, 3))
     assert one is not None
     assert one.body == {"what": "call 2"}
-    assert await database.write(lambda tx: events.anchor(tx, HOME, NOW)) == 0
+    assert await database.write(lambda tx: events.anchor(tx, NOW)) == 0
 
 
 async def test_an_event_is_in_the_transaction_of_its_effect(database: Database):
@@ -118,7 +118,7 @@ async def test_a_secret_never_gets_into_an_event(database: Database):
     redaction.add_secret("test-canary", canary)
     body = {"arguments": orjson.dumps({"key": canary}).decode(), "plain": canary}
     await append(database, HOME_CHAIN, [Event("call.done", f"by {canary}", NOW, body)])
-    [one] = await database.read(lambda tx: events.page(tx, HOME))
+    [one] = await database.read(events.page)
     assert one.actor == "by [redacted test-canary]"
     put = "[redacted test-canary]"
     assert one.body == {"arguments": f'{{"key":"{put}"}}', "plain": put}
@@ -134,7 +134,7 @@ async def test_odd_bodies_are_taken(database: Database):
         {},
     ]
     await append(database, HOME_CHAIN, [Event("k", "a\x00b", NOW, body) for body in bodies])
-    rows = await database.read(lambda tx: events.page(tx, HOME))
+    rows = await database.read(events.page)
     assert len(rows) == 5
     assert len(rows[2].body["long"]) < 3_000 if rows[2].body else False
     assert (await verify(database)).sound
@@ -175,7 +175,7 @@ async def test_a_body_is_a_fault_if_no_forgetting_names_it(database: Database, t
     await append(database, HOME_CHAIN, [made])
     what = Forgetting(texts=("anna.canary@example.org",))
     receipt = await forget(database, tmp_path, as_owner(), what)
-    named = await database.read(lambda tx: events.page(tx, HOME, kind="audit.emptied"))
+    named = await database.read(lambda tx: events.page(tx, kind="audit.emptied"))
     told = [(one.chain, one.actor, (one.body or {})) for one in named]
     assert {(chain, actor) for chain, actor, _ in told} == {(HOME_CHAIN, "owner")}
     assert {body["receipt"] for _, _, body in told} == {receipt.id}
@@ -200,7 +200,7 @@ async def test_the_event_that_names_what_was_emptied_is_not_emptied(
     what = Forgetting(texts=("emptied", agent_id, "heads of 1 chains"))
     await forget(database, tmp_path, as_owner(), what)
     assert (await verify(database)).sound
-    rows = await database.read(lambda tx: events.page(tx, HOME, kind="audit"))
+    rows = await database.read(lambda tx: events.page(tx, kind="audit"))
     assert len(rows) >= 2
     assert all(one.body is not None for one in rows)
     wipe = "UPDATE events SET body = NULL, salt = NULL WHERE kind = 'audit.emptied'"
@@ -222,7 +222,7 @@ async def test_forgetting_beside_verifying_is_no_fault(database: Database, tmp_p
 
             async def work(tx: Connection) -> None:
                 await empty_events(tx, REQUEST, [(agent_id, 40), (agent_id, 41)])
-                await events.anchor(tx, HOME, NOW)
+                await events.anchor(tx, NOW)
 
             forgetting.append(asyncio.ensure_future(database.write(work)))
 
@@ -246,7 +246,7 @@ async def test_many_that_were_emptied_are_named_in_several_events(database: Data
     await database.write(lambda tx: empty_events(tx, REQUEST, gone))
     found = await verify(database)
     assert (found.flaws, found.forgotten) == ([], len(gone))
-    assert len(await database.read(lambda tx: events.page(tx, HOME, kind="audit.emptied"))) > 1
+    assert len(await database.read(lambda tx: events.page(tx, kind="audit.emptied"))) > 1
 
 
 # -- what was changed ------------------------------------------------------------------------------

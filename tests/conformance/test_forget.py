@@ -30,8 +30,8 @@ from asterism.errors import InvalidInput, NotAllowed
 from asterism.memory import archive, history
 from asterism.memory.forgetting import Forgetting, forget, replay
 from asterism.memory.forgetting.blocks import sweep_blocks
-from asterism.memory.forgetting.columns import TABLES, How
 from asterism.memory.forgetting.redaction import Redactor, TextMatcher, find_spans
+from asterism.memory.forgetting.rows import TABLES, How
 from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.writer import Writer
 from asterism.memory.schemas import read_schema
@@ -60,7 +60,6 @@ from asterism.types.memory import (
 )
 from tests.conformance.forget_scene import (
     ENGINES,
-    HOME,
     OWNER,
     Engine,
     OnPostgres,
@@ -156,19 +155,19 @@ async def test_an_older_backup_forgets_again(engine: Engine, canary: str) -> Non
     engine.back_up()
     database = await engine.open()
     await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
-    assert await replay(database, engine.data, HOME) is None
+    assert await replay(database, engine.data) is None
     await database.close()
 
     engine.restore()
     database = await engine.open()
     assert "entries.body" in await columns_with(database, canary)
-    receipt = await replay(database, engine.data, HOME)
+    receipt = await replay(database, engine.data)
     assert receipt is not None
     assert receipt.unreached == ()
     assert receipt.places.keys() >= {"entries.body", "blocks.text", "passages.text"}
     assert await columns_with(database, canary) == set()
     assert not [said for said in await versions_of(database) if plain(canary) in said]
-    assert await replay(database, engine.data, HOME) is None
+    assert await replay(database, engine.data) is None
     await database.close()
     assert files_with(engine.data, canary) == set()
     for body in engine.everything():
@@ -303,7 +302,7 @@ async def test_what_a_crash_interrupted_is_finished(
         with pytest.raises(RuntimeError):
             await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
     assert "entries.body" in await columns_with(database, canary)
-    receipt = await replay(database, engine.data, HOME)
+    receipt = await replay(database, engine.data)
     assert receipt is not None
     assert receipt.finished
     assert await columns_with(database, canary) == set()
@@ -320,7 +319,7 @@ async def test_tombstones_tell_nothing_without_the_key(
     (engine.data / "tombstones.key").write_text("00" * 32)
     await database.write(lambda tx: tx.run("DELETE FROM tombstones"))
     await database.write(lambda tx: tx.run("UPDATE agents SET system = ?", (canary,)))
-    receipt = await replay(database, engine.data, HOME)
+    receipt = await replay(database, engine.data)
     assert receipt is not None
     assert "1 forgotten texts cannot be looked for" in receipt.unreached[0]
     assert "agents.system" in await columns_with(database, canary)
@@ -446,12 +445,12 @@ async def test_others_keep_theirs(engine: Engine, database: Database, canary: st
 
     async def elsewhere(tx: Connection) -> None:
         agent = AgentRecord("agent_far", "far", "demo:demo", f"Know {canary}.", 0)
-        assert await agents.create(tx, "away", agent)
+        assert await agents.create(tx, agent)
         await passages.write(
-            tx, Writer.owner("away", 1), "agent_far", Insert(f"the secret is {canary} for all")
+            tx, Writer.owner(1), "agent_far", Insert(f"the secret is {canary} for all")
         )
 
-    await database.write(elsewhere)
+    await database.for_constellation("away").write(elsewhere)
     await plant(database, engine, canary)
     await forget(database, engine.data, OWNER, Forgetting(texts=(canary,)))
     assert await columns_with(database, canary) == {
@@ -542,7 +541,7 @@ async def test_no_version_of_a_block_holds_it(texts: list[str], era: int) -> Non
         block_id = await database.write(write)
         before = await all_lines(database, block_id)
         seeker = TextMatcher(["abba"])
-        await sweep_blocks(database, HOME, Redactor(seeker))
+        await sweep_blocks(database, Redactor(seeker))
         after = await all_lines(database, block_id)
         await database.close()
     assert len(after) == len(before)

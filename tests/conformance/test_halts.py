@@ -17,14 +17,15 @@ async def test_a_constellation_stands_until_every_halt_is_lifted(engine: str, tm
     async with opened(engine, tmp_path) as database:
         heard: list[str] = []
         await database.listen(agents.TOPIC, heard.append)
-        assert await database.read(lambda tx: agents.current_halt(tx, HOME)) is None
+        assert await database.read(agents.current_halt) is None
         first = Halt("halt_1", "agent_1", "turn_1", "critical", "danger", NOW)
         for one in (first, Halt("halt_2", None, None, "high", "more", NOW + 1)):
-            await database.write(lambda tx, one=one: agents.put_halt(tx, HOME, one))
-        assert await database.read(lambda tx: agents.current_halt(tx, HOME)) == first
-        assert await database.read(lambda tx: agents.current_halt(tx, "another")) is None
-        assert await database.write(lambda tx: agents.lift_halt(tx, "another", "owner", NOW)) == 0
-        assert await database.write(lambda tx: agents.lift_halt(tx, HOME, "owner", NOW + 2)) == 2
-        assert await database.read(lambda tx: agents.current_halt(tx, HOME)) is None
-        assert await database.write(lambda tx: agents.lift_halt(tx, HOME, "owner", NOW + 3)) == 0
+            await database.write(lambda tx, one=one: agents.put_halt(tx, one))
+        assert await database.read(agents.current_halt) == first
+        another = database.for_constellation("another")
+        assert await another.read(agents.current_halt) is None
+        assert await another.write(lambda tx: agents.lift_halt(tx, "owner", NOW)) == 0
+        assert await database.write(lambda tx: agents.lift_halt(tx, "owner", NOW + 2)) == 2
+        assert await database.read(agents.current_halt) is None
+        assert await database.write(lambda tx: agents.lift_halt(tx, "owner", NOW + 3)) == 0
         await until(lambda: heard.count(HOME) >= len(("put", "put", "lifted")))

@@ -15,7 +15,6 @@ from asterism.types.agents import Trust
 from asterism.types.memory import Retract
 from tests.conformance.memory_scene import (
     ENGINES,
-    HOME,
     NOW,
     as_agent,
     as_owner,
@@ -37,7 +36,7 @@ async def aria(database: Database) -> str:
 
 
 async def look(database: Database, agent_id: str, now: int = NOW + 400 * DAY) -> Health:
-    return await database.read(lambda tx: health(tx, HOME, agent_id, now=now))
+    return await database.read(lambda tx: health(tx, agent_id, now=now))
 
 
 @pytest.mark.promise("M14")
@@ -99,4 +98,4 @@ async def test_a_health_report_shows_what_is_wrong_and_the_next_move(database: D
 
 async def test_the_memory_of_a_new_agent_is_healthy(database: Database, aria: str):
     report = await look(database, aria)
-    assert (report.findings, report.looked_at) == ((), 0)
+    assert (report.findings, report.checked_passages) == ((), 0)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,14 @@ from asterism.types.turns import PastMessage
 from bench.hostile import extremes, queries
 from tests.conformance.memory_scene import ENGINES, opened
 
-MAY = 1_715_000_000_000
+MAY = datetime.fromtimestamp(1_715_000_000, UTC)
 PAST = [
     PastMessage("user", "My cat sat on the museum's roof yesterday.", "Anna", MAY),
-    PastMessage("user", "She goes to Lisbon every May. 猫はどこ?", "Ben", MAY + 1_000),
+    PastMessage(
+        "user", "She goes to Lisbon every May. 猫はどこ?", "Ben", MAY + timedelta(seconds=1)
+    ),
     PastMessage("assistant", "A cat & a dog: \"NEAR('x')\" -- 100 %_* {0} \\ \x00 😀 é."),
-    PastMessage("user", "What did I say last week about the house?", at=MAY + 86_400_000),
+    PastMessage("user", "What did I say last week about the house?", at=MAY + timedelta(days=1)),
     PastMessage("assistant", "שלום, кот и пёс, naïve Ωmega; SELECT * FROM entries"),
 ]
 

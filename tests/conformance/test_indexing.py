@@ -16,7 +16,7 @@ from asterism import Asterism
 from asterism.errors import ConfigError, ModelUnavailable
 from asterism.memory import people
 from asterism.ports import Encoder
-from asterism.search import index
+from asterism.search import encode, index
 from asterism.search.search import encoder_in_use
 from asterism.store import agents, search_index
 from asterism.store.database import Connection, Database
@@ -67,7 +67,7 @@ async def fail() -> None:
 
 
 def made(database: Database, encoder: Encoder | None, clock: ManualClock) -> Indexing:
-    return Indexing(database, HOME, clock, lambda: encoder, quiet=0)
+    return Indexing(database, clock, lambda: encoder, quiet=0)
 
 
 async def talk(database: Database, turns: int, name: str = "aria", first: int = 0) -> str:
@@ -89,7 +89,7 @@ async def vectors(database: Database, agent_id: str, encoder: str) -> list[bool]
     """Return which texts of an agent's journal a search finds with a vector."""
 
     async def read(tx: Connection) -> list[bool] | None:
-        found = await index.encoded(tx, [await index.load(tx, "journal", agent_id)], encoder)
+        found = await encode.encode_rows(tx, [await index.load(tx, "journal", agent_id)], encoder)
         return None if found is None else [bool(one) for one in found[1]]
 
     index.cache.clear()
@@ -129,7 +129,7 @@ async def test_names_of_those_who_spoke_are_not_encoded(database: Database, cloc
     assert encoder.seen[0] == "Message 0 of Caroline to"
 
     caroline = Person("person_c", "Caroline Lee", Trust.KNOWN)
-    assert await database.write(lambda tx: people.put_person(tx, HOME, caroline))
+    assert await database.write(lambda tx: people.put_person(tx, caroline))
     other = Counting("other")
     await made(database, other, clock).catch_up()
     assert other.seen[0] == "Message 0 of to"
@@ -190,7 +190,7 @@ async def test_an_encoder_that_cannot_be_made_is_tried_again(
             raise ConfigError("There is no such vendor.")
         return encoder
 
-    indexing = Indexing(database, HOME, clock, make, quiet=0)
+    indexing = Indexing(database, clock, make, quiet=0)
     await indexing.catch_up()
     assert await indexing.progress() == (0, 100)
     assert indexing.problem == await indexing.check() == "There is no such vendor."
@@ -284,7 +284,7 @@ async def test_what_comes_meanwhile_does_not_wait_for_a_long_shelf(
 async def test_indexing_begins_by_itself_when_an_agent_is_quiet(database: Database):
     agent_id = await talk(database, 50)
     encoder = Counting()
-    indexing = Indexing(database, HOME, now_ms, lambda: encoder, quiet=0.02)
+    indexing = Indexing(database, now_ms, lambda: encoder, quiet=0.02)
     await indexing.start()
     try:
         async with asyncio.timeout(30):
@@ -354,7 +354,7 @@ class Slow:
 
 async def main():
     database = await open_sqlite(Path(sys.argv[1]))
-    await Indexing(database, "home", lambda: int(time.time() * 1000), Slow).catch_up()
+    await Indexing(database, lambda: int(time.time() * 1000), Slow).catch_up()
 
 asyncio.run(main())
 """

@@ -43,7 +43,7 @@ from asterism.types.memory import (
     TextSchema,
 )
 from asterism.types.turns import Strategy, Summary
-from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_agent, as_owner, opened, put_agent
+from tests.conformance.memory_scene import ENGINES, NOW, as_agent, as_owner, opened, put_agent
 from tests.conformance.travel_script import TURNS, Turn, World, world
 
 
@@ -58,9 +58,7 @@ class Home:
     async def export(
         self, agent_id: str, participants: Participants = OWNER_ALONE
     ) -> dict[str, Any]:
-        return await self.database.read(
-            lambda tx: export(tx, HOME, agent_id, participants=participants)
-        )
+        return await self.database.read(lambda tx: export(tx, agent_id, participants=participants))
 
     async def import_(self, document: Any, writer: Writer | None = None, **given: Any) -> Report:
         by = writer or as_owner(NOW + 1)
@@ -120,9 +118,9 @@ async def _there_and_back(here: World, script: list[Turn]) -> None:
     life = await here.life()
     for turn in script:
         await life.play(turn)
-    carl = await life.database.write(lambda tx: put_agent(tx, "carl", life.constellation))
+    carl = await life.database.write(lambda tx: put_agent(tx, "carl"))
     aria = life.agents["aria"]
-    first = await life.database.read(lambda tx: export(tx, life.constellation, aria))
+    first = await life.database.read(lambda tx: export(tx, aria))
     document = json.loads(json.dumps(first))
     assert document == first
     writer = life.owner()
@@ -130,7 +128,7 @@ async def _there_and_back(here: World, script: list[Turn]) -> None:
     assume(report.merged == 0)
     assert [one for one in report.left if "blocks of others" not in one] == []
     assert report.passages == len(first["passages"])
-    again = await life.database.read(lambda tx: export(tx, life.constellation, carl))
+    again = await life.database.read(lambda tx: export(tx, carl))
     assert carried(again) == carried(first)
 
 
@@ -177,7 +175,7 @@ async def test_every_schema_comes_back(home: Home, kind: str):
     assert report == Report(blocks=("b",))
     assert carried(await home.export(home.carl)) == carried(first)
     (was,), (now,) = [
-        await home.database.read(lambda tx, a=agent_id: seen_by(tx, HOME, a))
+        await home.database.read(lambda tx, a=agent_id: seen_by(tx, a))
         for agent_id in (home.aria, home.carl)
     ]
     assert [(line.text, line.label) for line in now.lines] == [
@@ -195,7 +193,7 @@ async def put_memory(home: Home) -> None:
     """Give aria a block, passages, a summary, and what is not carried."""
 
     async def work(tx: Connection) -> None:
-        anna = await people.create_person(tx, HOME, "Anna", NOW)
+        anna = await people.create_person(tx, "Anna", NOW)
         for_anna = Audience.read(f"person:{anna.id}")
         notes = await blocks.create(tx, as_owner(), home.aria, "notes", content="one")
         participants = Participants((Participant(anna.id),))
@@ -239,7 +237,7 @@ async def test_people_are_found_by_name_or_introduced_as_strangers(home: Home, t
             "Not carried: summaries (1), which stand for messages that are not here.",
             "Not carried: blocks of others (1). Ask their owners to share them.",
         ]
-        there = await database.read(lambda tx: people.find(tx, HOME, "Anna"))
+        there = await database.read(lambda tx: people.find(tx, "Anna"))
         assert (there.trust, there.roles, there.accounts) == (Trust.STRANGER, (), ())
         assert there.id != anna
         again = await other.export(other.carl)
@@ -274,7 +272,11 @@ async def test_what_breaks_a_rule_is_left_and_the_rest_is_carried(home: Home):
         {**rows, "label": "wrong", "value": [{"a": 1}]},
         {**rows, "label": "part", "value": None},
         {**good, "label": "other", "text": "one\nthree"},
-        {**good, "label": "trust", "lines": [{**good["lines"][0], "trust": "king"}]},
+        {
+            **good,
+            "label": "trust",
+            "lines": [good["lines"][0], {**good["lines"][0], "trust": "king"}],
+        },
         {**good, "label": "aud", "audience": "everybody"},
         good,
         good,
@@ -313,7 +315,24 @@ async def test_what_breaks_a_rule_is_left_and_the_rest_is_carried(home: Home):
         "Passage 'From nowhere.'",
     ]
     assert all("Nothing was" not in one for one in left)
+    assert left[6].endswith(
+        "of line 2, 'trust' is 'king'; it is one of owner, known, stranger, tool, document, web."
+    )
     assert len(await home.database.read(lambda tx: listing(tx, [home.carl]))) == 2
+
+
+async def test_what_was_exported_in_version_1_is_carried_the_same(home: Home):
+    """There, how far something is trusted was called its tier."""
+    await put_memory(home)
+    document = await home.export(home.aria)
+    former: dict[str, Any] = json.loads(json.dumps(document).replace('"trust":', '"tier":'))
+    former["version"] = 1
+    assert former != document
+    report = await home.import_(former)
+    assert (report.blocks, report.passages) == (("notes",), 2)
+    blocks, passages = carried(await home.export(home.carl))
+    notes = [block for block in blocks if block["label"] == "notes"]
+    assert (notes, passages) == carried(document)
 
 
 async def test_what_is_there_is_merged_and_not_told_twice(home: Home):
@@ -343,7 +362,7 @@ async def test_only_the_owner_imports(home: Home):
         ({"kind": "asterism memory", "x": {1, 2}}, "not an exported memory"),
         ({"kind": "asterism memory", "x": "\ud800"}, "not an exported memory"),
         ({"kind": "asterism memory"}, "version None of the format"),
-        ({"kind": "asterism memory", "version": 2}, "version 2 of the format"),
+        ({"kind": "asterism memory", "version": 3}, "version 3 of the format"),
         ({"kind": "asterism memory", "version": 1, "blocks": {}}, "'blocks' .* is not a list"),
         ({"kind": "asterism memory", "version": 1, "people": [1]}, "'people' .* not an object"),
     ],
@@ -510,7 +529,7 @@ async def _listen(
     await life.database.write(work)
     for participants in companies:
         document = await life.database.read(
-            lambda tx, c=participants: export(tx, life.constellation, aria, participants=c)
+            lambda tx, c=participants: export(tx, aria, participants=c)
         )
         found = json.dumps(document)
         for secret, meant in heard_by.items():

@@ -25,24 +25,25 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 
 async def meet(database: Database, account: Account | None, room: str | None, *present: Account):
-    return await database.write(lambda tx: people.meet(tx, HOME, account, room, present, NOW))
+    return await database.write(lambda tx: people.meet(tx, account, room, present, NOW))
 
 
 async def company_of(database: Database, text: str | None) -> Participants:
-    return await database.read(lambda tx: people.read_company(tx, HOME, text))
+    return await database.read(lambda tx: people.read_participants(tx, text))
 
 
 async def create(database: Database, name: str, **given: object) -> Person:
     return await database.write(
-        lambda tx: people.create_person(tx, HOME, name, NOW, **given)  # pyright: ignore[reportArgumentType] - whatever a test gives
+        lambda tx: people.create_person(tx, name, NOW, **given)  # pyright: ignore[reportArgumentType] - whatever a test gives
     )
 
 
 @pytest.mark.promise("M9")
 async def test_an_unknown_sender_is_a_new_stranger_and_the_same_one_again(database: Database):
-    first = await database.write(lambda tx: people.person_for(tx, HOME, ANNA, NOW))
-    again = await database.write(lambda tx: people.person_for(tx, HOME, ANNA, NOW + 1))
-    other = await database.write(lambda tx: people.person_for(tx, "elsewhere", ANNA, NOW))
+    first = await database.write(lambda tx: people.person_for(tx, ANNA, NOW))
+    again = await database.write(lambda tx: people.person_for(tx, ANNA, NOW + 1))
+    elsewhere = database.for_constellation("elsewhere")
+    other = await elsewhere.write(lambda tx: people.person_for(tx, ANNA, NOW))
     assert (first.name, first.trust, first.roles) == ("discord:anna#1", Trust.STRANGER, ())
     assert again == first
     assert other.id != first.id
@@ -50,10 +51,10 @@ async def test_an_unknown_sender_is_a_new_stranger_and_the_same_one_again(databa
 
 async def test_senders_that_arrive_at_once_are_one_person(database: Database):
     found = await asyncio.gather(
-        *(database.write(lambda tx: people.person_for(tx, HOME, ANNA, NOW)) for _ in range(8))
+        *(database.write(lambda tx: people.person_for(tx, ANNA, NOW)) for _ in range(8))
     )
     assert len({one.id for one in found}) == 1
-    everyone = await database.read(lambda tx: people.list_people(tx, HOME))
+    everyone = await database.read(people.list_people)
     assert [one.name for one in everyone] == ["owner", "discord:anna#1"]
 
 
@@ -66,13 +67,13 @@ async def test_senders_whose_names_would_be_the_same_stay_apart(database: Databa
     ]
     for account in odd:
         await meet(database, account, None)
-    everyone = await database.read(lambda tx: people.list_people(tx, HOME))
+    everyone = await database.read(people.list_people)
     assert len({one.name for one in everyone}) == len({one.id for one in everyone}) == 5
 
 
 async def test_the_owner_alone_is_nobody_in_particular(database: Database):
     assert await meet(database, None, None) is None
-    await database.write(lambda tx: people.link(tx, HOME, ANNA, OWNER))
+    await database.write(lambda tx: people.link(tx, ANNA, OWNER))
     assert await meet(database, ANNA, None) is None
     assert await company_of(database, None) == OWNER_ALONE
 
@@ -82,8 +83,8 @@ async def test_in_a_room_everybody_who_is_known_to_be_in_it_is_present(database:
     await meet(database, BEN, "discord:home")
     told = await meet(database, ANNA, "discord:home")
     participants = await company_of(database, told)
-    anna = await database.read(lambda tx: people.find(tx, HOME, "discord:anna#1"))
-    ben = await database.read(lambda tx: people.find(tx, HOME, "discord:ben#2"))
+    anna = await database.read(lambda tx: people.find(tx, "discord:anna#1"))
+    ben = await database.read(lambda tx: people.find(tx, "discord:ben#2"))
     assert participants.room == "discord:home"
     assert {one.person_id for one in participants.people} == {anna.id, ben.id}
     assert participants.can_see(Audience.read("room:discord:home"))
@@ -91,7 +92,7 @@ async def test_in_a_room_everybody_who_is_known_to_be_in_it_is_present(database:
     alone = await company_of(database, await meet(database, ANNA, None))
     assert alone.can_see(Audience.read("room:discord:home"))
     assert alone.can_see(Audience.read(f"person:{anna.id}"))
-    left = await database.write(lambda tx: people.leave_room(tx, HOME, "discord:home", ben.id))
+    left = await database.write(lambda tx: people.leave_room(tx, "discord:home", ben.id))
     assert left
     after = await company_of(database, told)
     assert [one.person_id for one in after.people] == [anna.id]
@@ -139,11 +140,9 @@ async def test_somebody_who_is_gone_is_a_stranger_without_roles(database: Databa
 
 
 async def test_nobody_at_all_is_a_stranger_not_the_owner(database: Database):
-    participants = await database.read(
-        lambda tx: people.participants(tx, HOME, [], "discord:empty")
-    )
+    participants = await database.read(lambda tx: people.participants(tx, [], "discord:empty"))
     assert not participants.can_see(Audience.read("owner"))
-    nobody = await database.read(lambda tx: people.participants(tx, HOME, [], None))
+    nobody = await database.read(lambda tx: people.participants(tx, [], None))
     assert not nobody.can_see(Audience.read("owner"))
 
 
@@ -155,83 +154,79 @@ async def test_an_owner_introduces_renames_trusts_and_links_people(database: Dat
     assert (anna.name, anna.trust, anna.roles) == ("Anna Berg", Trust.KNOWN, ("family",))
 
     async def change(tx: Connection) -> Person:
-        await people.rename(tx, HOME, anna.id, "Anna")
-        await people.set_trust(tx, HOME, anna.id, Trust.STRANGER)
-        await people.set_roles(tx, HOME, anna.id, ["work"])
-        return await people.link(tx, HOME, ANNA, anna.id)
+        await people.rename(tx, anna.id, "Anna")
+        await people.set_trust(tx, anna.id, Trust.STRANGER)
+        await people.set_roles(tx, anna.id, ["work"])
+        return await people.link(tx, ANNA, anna.id)
 
     await database.write(change)
-    found = await database.read(lambda tx: people.find(tx, HOME, "anna"))
+    found = await database.read(lambda tx: people.find(tx, "anna"))
     assert found == Person(anna.id, "Anna", Trust.STRANGER, ("work",), (ANNA,), NOW)
-    assert await database.read(lambda tx: people.find(tx, HOME, "discord:anna#1")) == found
-    assert await database.read(lambda tx: people.find(tx, HOME, anna.id)) == found
-    assert (await database.write(lambda tx: people.person_for(tx, HOME, ANNA, NOW))) == found
-    await database.write(lambda tx: people.unlink(tx, HOME, ANNA))
-    stranger = await database.write(lambda tx: people.person_for(tx, HOME, ANNA, NOW))
+    assert await database.read(lambda tx: people.find(tx, "discord:anna#1")) == found
+    assert await database.read(lambda tx: people.find(tx, anna.id)) == found
+    assert (await database.write(lambda tx: people.person_for(tx, ANNA, NOW))) == found
+    await database.write(lambda tx: people.unlink(tx, ANNA))
+    stranger = await database.write(lambda tx: people.person_for(tx, ANNA, NOW))
     assert stranger.id != anna.id
 
 
 async def test_the_owner_can_be_given_a_name_and_nothing_else(database: Database):
-    await database.write(lambda tx: people.rename(tx, HOME, OWNER, "Sam"))
-    await database.write(lambda tx: people.rename(tx, HOME, OWNER, "Samira"))
-    found = await database.read(lambda tx: people.find(tx, HOME, "samira"))
+    await database.write(lambda tx: people.rename(tx, OWNER, "Sam"))
+    await database.write(lambda tx: people.rename(tx, OWNER, "Samira"))
+    found = await database.read(lambda tx: people.find(tx, "samira"))
     assert (found.id, found.trust, found.roles) == (OWNER, Trust.OWNER, (OWNER,))
     with pytest.raises(InvalidInput, match="owner cannot be"):
-        await database.write(lambda tx: people.set_roles(tx, HOME, OWNER, ["x"]))
+        await database.write(lambda tx: people.set_roles(tx, OWNER, ["x"]))
     with pytest.raises(InvalidInput, match="owner cannot be"):
-        await database.write(lambda tx: people.set_trust(tx, HOME, OWNER, Trust.KNOWN))
+        await database.write(lambda tx: people.set_trust(tx, OWNER, Trust.KNOWN))
 
 
 async def test_a_person_that_is_not_there_is_named_with_the_nearest(database: Database):
     await create(database, "Anna")
     with pytest.raises(NotFound, match=r"No person is called 'Ana'. Did you mean 'Anna'\?"):
-        await database.read(lambda tx: people.find(tx, HOME, "Ana"))
+        await database.read(lambda tx: people.find(tx, "Ana"))
     with pytest.raises(NotFound, match="person list"):
-        await database.read(lambda tx: people.find(tx, HOME, "zzz"))
+        await database.read(lambda tx: people.find(tx, "zzz"))
 
 
 async def test_a_name_that_cannot_be_is_refused(database: Database):
     for name in ("", "owner", "Public", "a|b", "a&b", "person_1", "x" * 81, "a\x00"):
         with pytest.raises(InvalidInput, match="cannot be a person's name"):
             await create(database, name)
-    assert [one.id for one in await database.read(lambda tx: people.list_people(tx, HOME))] == [
-        OWNER
-    ]
+    assert [one.id for one in await database.read(people.list_people)] == [OWNER]
 
 
 async def test_bad_roles_trust_levels_accounts_and_taken_names_are_refused(database: Database):
     anna = await create(database, "Anna")
     await create(database, "Ben")
     with pytest.raises(InvalidInput, match="cannot be a role"):
-        await database.write(lambda tx: people.set_roles(tx, HOME, anna.id, ["Owner"]))
+        await database.write(lambda tx: people.set_roles(tx, anna.id, ["Owner"]))
     with pytest.raises(InvalidInput, match="cannot be a role"):
-        await database.write(lambda tx: people.set_roles(tx, HOME, anna.id, ["a|public"]))
+        await database.write(lambda tx: people.set_roles(tx, anna.id, ["a|public"]))
     with pytest.raises(InvalidInput, match="too many"):
-        await database.write(
-            lambda tx: people.set_roles(tx, HOME, anna.id, [str(n) for n in range(51)])
-        )
+        await database.write(lambda tx: people.set_roles(tx, anna.id, [str(n) for n in range(51)]))
     with pytest.raises(InvalidInput, match="known or a stranger"):
-        await database.write(lambda tx: people.set_trust(tx, HOME, anna.id, Trust.OWNER))
+        await database.write(lambda tx: people.set_trust(tx, anna.id, Trust.OWNER))
     with pytest.raises(InvalidInput, match="not a valid account"):
-        await database.write(lambda tx: people.link(tx, HOME, Account("discord", " "), anna.id))
+        await database.write(lambda tx: people.link(tx, Account("discord", " "), anna.id))
     with pytest.raises(Conflict, match="called 'Ben' already"):
-        await database.write(lambda tx: people.rename(tx, HOME, anna.id, "Ben"))
+        await database.write(lambda tx: people.rename(tx, anna.id, "Ben"))
     with pytest.raises(Conflict, match="called 'Ben' already"):
         await create(database, "Ben")
     with pytest.raises(NotFound, match="no person 'person_x'"):
-        await database.write(lambda tx: people.rename(tx, HOME, "person_x", "Carl"))
+        await database.write(lambda tx: people.rename(tx, "person_x", "Carl"))
     with pytest.raises(NotFound, match="belongs to nobody"):
-        await database.write(lambda tx: people.unlink(tx, HOME, BEN))
+        await database.write(lambda tx: people.unlink(tx, BEN))
 
 
 async def test_an_audience_may_name_people_by_their_names(database: Database):
     anna = await create(database, "Anna")
     read = await database.read(
-        lambda tx: people.read_audience(tx, HOME, "person:anna|role:Family&room:discord:x|owner")
+        lambda tx: people.read_audience(tx, "person:anna|role:Family&room:discord:x|owner")
     )
     assert read == Audience.read(f"person:{anna.id}|role:family&room:discord:x|owner")
     with pytest.raises(NotFound, match="'Carl'"):
-        await database.read(lambda tx: people.read_audience(tx, HOME, "person:Carl"))
+        await database.read(lambda tx: people.read_audience(tx, "person:Carl"))
 
 
 # -- merging ---------------------------------------------------------------------------------------
@@ -318,18 +313,18 @@ async def test_two_persons_become_one_wherever_the_other_was_named(database: Dat
     agent_id = await database.write(lambda tx: put_agent(tx, "aria"))
     kept = await create(database, "Anna", roles=["family"])
     await meet(database, ANNA, "discord:home")
-    gone = await database.read(lambda tx: people.find(tx, HOME, "discord:anna#1"))
-    await database.write(lambda tx: people.set_roles(tx, HOME, gone.id, ["work"]))
+    gone = await database.read(lambda tx: people.find(tx, "discord:anna#1"))
+    await database.write(lambda tx: people.set_roles(tx, gone.id, ["work"]))
     await database.write(lambda tx: put_everywhere(tx, agent_id, gone.id))
     everywhere = await database.read(lambda tx: named_in(tx, gone.id))
     assert everywhere == {f"{table}.{one}" for table, columns in NAMING.items() for one in columns}
 
-    merged = await database.write(lambda tx: people.merge(tx, HOME, kept.id, gone.id))
+    merged = await database.write(lambda tx: people.merge(tx, kept.id, gone.id))
 
     assert merged == Person(kept.id, "Anna", Trust.KNOWN, ("family", "work"), (ANNA,), NOW)
     assert await database.read(lambda tx: named_in(tx, gone.id)) == set()
     assert await database.read(lambda tx: named_in(tx, kept.id)) == everywhere
-    participants = await database.read(lambda tx: people.participants(tx, HOME, [kept.id], None))
+    participants = await database.read(lambda tx: people.participants(tx, [kept.id], None))
     assert participants.people[0].rooms == {"discord:home"}
     row = await database.read(lambda tx: tx.one("SELECT audience FROM passages"))
     assert row is not None
@@ -337,16 +332,16 @@ async def test_two_persons_become_one_wherever_the_other_was_named(database: Dat
     memory = await database.read(lambda tx: tx.one("SELECT memory FROM agents"))
     assert memory == (1,)
     with pytest.raises(NotFound):
-        await database.read(lambda tx: people.find(tx, HOME, gone.id))
+        await database.read(lambda tx: people.find(tx, gone.id))
 
 
 async def test_a_person_can_turn_out_to_be_the_owner_but_not_the_other_way(database: Database):
     await meet(database, ANNA, None)
-    gone = await database.read(lambda tx: people.find(tx, HOME, "discord:anna#1"))
+    gone = await database.read(lambda tx: people.find(tx, "discord:anna#1"))
     with pytest.raises(InvalidInput, match="owner cannot be merged"):
-        await database.write(lambda tx: people.merge(tx, HOME, gone.id, OWNER))
+        await database.write(lambda tx: people.merge(tx, gone.id, OWNER))
     with pytest.raises(InvalidInput, match="one person already"):
-        await database.write(lambda tx: people.merge(tx, HOME, gone.id, gone.id))
-    merged = await database.write(lambda tx: people.merge(tx, HOME, OWNER, gone.id))
+        await database.write(lambda tx: people.merge(tx, gone.id, gone.id))
+    merged = await database.write(lambda tx: people.merge(tx, OWNER, gone.id))
     assert (merged.id, merged.accounts) == (OWNER, (ANNA,))
     assert await meet(database, ANNA, None) is None

@@ -19,7 +19,6 @@ from asterism.types.search import HitKind, ReasonKind
 from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import (
     ENGINES,
-    HOME,
     NOW,
     as_agent,
     as_owner,
@@ -86,7 +85,7 @@ async def test_one_search_finds_all_kinds_of_memory(database: Database, aria: st
     assert await texts(database, aria, "dentist", domains=("blocks",)) == ["Fears the dentist."]
     assert await texts(database, aria, "dentist", role="user") == ["Book the dentist, please."]
     assert await texts(database, aria, "dentist", role="assistant") == ["The dentist is booked."]
-    line = await database.read(lambda tx: why(tx, HOME, "human:2", agent_id=aria))
+    line = await database.read(lambda tx: why(tx, "human:2", agent_id=aria))
     assert line.text == "Fears the dentist."
 
 
@@ -131,6 +130,12 @@ async def test_a_message_is_found_by_the_words_of_its_neighbours_and_says_so(
     found = {hit.text: hit for hit in await find(database, aria, "locker")}
     assert list(found) == ["Which locker did you get?", "Number 48."]
     assert "words: those of its neighbours" in found["Number 48."].reason
+    question, answer = found.values()
+    assert (question.beside, question.steps) == ("", 0)
+    assert (answer.beside, answer.steps) == (question.id, 1)
+    # By itself it is a hit of its own, as on a page where that other one is not.
+    (second,) = await find(database, aria, "locker", limit=1, offset=1)
+    assert (second.text, second.beside) == ("Number 48.", "")
     # What an agent keeps stands for itself.
     await insert(database, aria, "The ferry leaves at noon.")
     await insert(database, aria, "Ben collects stamps.")
@@ -288,7 +293,8 @@ async def test_neighbours_need_no_tags_and_pass_over_what_is_no_more(database: D
 
 async def test_agents_do_not_find_each_others_memories(database: Database, aria: str):
     ben = await database.write(lambda tx: put_agent(tx, "ben"))
-    elsewhere = await database.write(lambda tx: put_agent(tx, "aria", "elsewhere"))
+    other = database.for_constellation("elsewhere")
+    elsewhere = await other.write(lambda tx: put_agent(tx, "aria"))
     await insert(database, ben, "The walrus is mine.")
     await database.write(lambda tx: put_turn(tx, ben, "turn_1", "walrus", "walrus"))
     assert await find(database, aria, "walrus") == []
@@ -383,9 +389,11 @@ async def test_only_attached_sources_are_searched(database: Database, aria: str)
 
 
 async def test_what_cannot_be_searched_is_named(database: Database, aria: str):
-    with pytest.raises(InvalidInput, match=r"'dreams' cannot be searched. There are: messages"):
+    with pytest.raises(
+        InvalidInput, match=r"'dreams' is not a search domain. Use one of: messages"
+    ):
         await find(database, aria, "x", domains=("dreams",))
-    with pytest.raises(InvalidInput, match="Nobody speaks as 'robot'"):
+    with pytest.raises(InvalidInput, match="'robot' is not a role"):
         await find(database, aria, "x", role="robot")
     with pytest.raises(InvalidInput, match="limit is 0; it must be from 1 to 1,000"):
         await find(database, aria, "x", limit=0)

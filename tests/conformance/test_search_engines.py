@@ -18,7 +18,7 @@ from asterism.types.agents import OWNER_ALONE, Account, Participant, Participant
 from asterism.types.memory import AppendPassage, Insert, Retract
 from asterism.types.search import DOMAINS, SearchResult
 from tests.conformance.index_scene import fold_all, say
-from tests.conformance.memory_scene import HOME, HOUR, NOW, as_agent, as_owner, opened, put_agent
+from tests.conformance.memory_scene import HOUR, NOW, as_agent, as_owner, opened, put_agent
 from tests.conformance.search_scene import ANNA, DAY, ask, attach, put_source, put_summary
 from tests.conftest import TORTURE
 
@@ -84,9 +84,9 @@ async def _furnish(database: Database, seed: int) -> None:
     async def put(tx: Connection) -> list[str]:
         agents = [await put_agent(tx, name) for name in ("aria", "Bea", "ämil")]
         for name, senders in (("Anna", ("anna",)), ("Ben Okafor", ("ben", "ben2"))):
-            person = await people.create_person(tx, HOME, name, NOW)
+            person = await people.create_person(tx, name, NOW)
             for sender in senders:
-                await people.link(tx, HOME, Account("cli", sender), person.id)
+                await people.link(tx, Account("cli", sender), person.id)
         for agent_id in agents:
             await _put_talk(tx, rng, agent_id, 90)
             await _put_kept(tx, rng, agent_id)

@@ -21,7 +21,6 @@ from asterism.types.search import SearchResult
 from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import (
     ENGINES,
-    HOME,
     NOW,
     as_agent,
     as_owner,
@@ -144,8 +143,8 @@ async def test_members_of_a_room_find_what_was_said_in_it(database: Database, ar
     """From who writes to what is found, through the functions that a turn uses."""
 
     async def put(tx: Connection) -> Participants:
-        told = await people.meet(tx, HOME, Account("discord", "anna"), "discord:x|public", (), NOW)
-        participants = await people.read_company(tx, HOME, told)
+        told = await people.meet(tx, Account("discord", "anna"), "discord:x|public", (), NOW)
+        participants = await people.read_participants(tx, told)
         await put_turn(
             tx, aria, "turn_1", "The heron is back.", audience=str(participants.audience)
         )
@@ -216,7 +215,7 @@ def _signals(found: SearchResult) -> tuple[Any, ...]:
 
     hits = [
         (
-            *(hit.kind, named(hit.id), hit.text, hit.score, hit.reason, hit.at, hit.speaker),
+            *(hit.kind, named(hit.id), hit.text, hit.score, hit.reason, hit.at_ms, hit.speaker),
             *(hit.where, hit.matched),
             [(named(one.id), one.text) for one in (*hit.before, *hit.after)],
         )

@@ -11,7 +11,8 @@ import pytest
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.search import build, index, texts
-from asterism.search.postings import best_indexes
+from asterism.search.encode import drop_vectors, encode_rows
+from asterism.search.search import best_indexes
 from asterism.store import search_index
 from asterism.store.database import Connection, Database
 from asterism.types.memory import AppendPassage, Insert, Retract
@@ -33,7 +34,7 @@ from tests.conformance.index_scene import (
     talk,
     terms_at_rest,
 )
-from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_owner, opened, put_agent
+from tests.conformance.memory_scene import ENGINES, NOW, as_owner, opened, put_agent
 
 JOURNAL, ARCHIVE = search_index.JOURNAL, search_index.ARCHIVE
 
@@ -159,7 +160,7 @@ async def test_folding_waits_until_enough_has_come(database: Database, aria: str
     await talk(database, aria, 400, 11)
     assert await fold_all(database, JOURNAL, aria) == 2
     assert await fold_all(database, JOURNAL, aria) == 0
-    assert await database.read(lambda tx: build.outdated(tx, HOME)) == []
+    assert await database.read(build.outdated_indexes) == []
     await agree(database, [(JOURNAL, aria)])
 
 
@@ -391,7 +392,7 @@ async def test_a_damaged_index_still_answers_and_is_healed(
     assert await run(database, DAMAGE[damage]) > 0
     index.cache.clear()
     await agree(database, [(JOURNAL, aria)])
-    assert await database.read(lambda tx: build.outdated(tx, HOME)) == [(JOURNAL, aria)]
+    assert await database.read(build.outdated_indexes) == [(JOURNAL, aria)]
     assert await fold_all(database, JOURNAL, aria) > 0
     caplog.clear()
     await agree(database, [(JOURNAL, aria)])
@@ -434,7 +435,7 @@ async def test_encoders_vectors_stay_with_their_texts(database: Database, aria: 
 
     async def look(tx: Connection) -> dict[int, int] | None:
         one = await index.load(tx, JOURNAL, aria)
-        found = await index.encoded(tx, [one], "one")
+        found = await encode_rows(tx, [one], "one")
         if found is None:
             return None
         vectors, has, _ = found
@@ -467,14 +468,14 @@ async def test_encoders_vectors_stay_with_their_texts(database: Database, aria: 
     await run(database, "UPDATE embeddings SET vectors = SUBSTR(vectors, 1, 3) WHERE first = 1")
     index.cache.clear()
     assert await database.read(look) == {one: one for one in everything if one > 8}
-    await database.write(lambda tx: index.drop_vectors(tx, JOURNAL, aria, "one"))
+    await database.write(lambda tx: drop_vectors(tx, JOURNAL, aria, "one"))
     assert await database.read(look) is None
 
 
 async def _encoded(
     tx: Connection, index_key: list[tuple[str, str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    found = await index.encoded(tx, await index.load_indexes(tx, index_key), "one")
+    found = await encode_rows(tx, await index.load_indexes(tx, index_key), "one")
     assert found is not None
     return found[:2]
 

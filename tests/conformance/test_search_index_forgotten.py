@@ -7,7 +7,7 @@ import pytest
 
 from asterism.memory import people
 from asterism.memory.forgetting import Forgetting, forget
-from asterism.memory.forgetting.retention import RetentionKind, RetentionRule, enforce_retention
+from asterism.memory.forgetting.removal import RetentionKind, RetentionRule, enforce_retention
 from asterism.search import build, index
 from asterism.store import search_index
 from asterism.store.database import Database
@@ -26,7 +26,7 @@ from tests.conformance.index_scene import (
     talk,
     terms_at_rest,
 )
-from tests.conformance.memory_scene import ENGINES, HOME, NOW, as_owner, opened, put_agent
+from tests.conformance.memory_scene import ENGINES, NOW, as_owner, opened, put_agent
 
 JOURNAL, ARCHIVE = search_index.JOURNAL, search_index.ARCHIVE
 
@@ -121,7 +121,7 @@ async def test_forgetting_takes_words_and_vectors_out_of_the_index(
                 RetentionRule(RetentionKind.MESSAGES, 1),
                 RetentionRule(RetentionKind.PASSAGES, 1),
             ]
-            await enforce_retention(database, HOME, rules, NOW + 3 * 86_400_000)
+            await enforce_retention(database, rules, NOW + 3 * 86_400_000)
     after = await rows_of(database)
     if what == "retention":
         assert after == {"segments": 0, "postings": 0, "embeddings": 0}
@@ -208,7 +208,7 @@ async def test_persons_who_are_one_hear_what_either_may_hear(database: Database,
     await fold_all(database, JOURNAL, aria)
     await database.write(lambda tx: say(tx, aria, "turn_l", "Late.", audience=for_ben))
     await loaded(database, JOURNAL, aria)
-    await database.write(lambda tx: people.move_memories(tx, HOME, "person_ben", "person_benjamin"))
+    await database.write(lambda tx: people.move_memories(tx, "person_ben", "person_benjamin"))
     texts = seen((await loaded(database, JOURNAL, aria)).texts)
     assert {one.audience for one in texts} == {"person:person_benjamin"}
     await agree(database, [(JOURNAL, aria)])

@@ -20,7 +20,6 @@ from asterism.types.search import HitKind, Query, ReasonKind
 from tests.conformance.index_scene import fold_all, say
 from tests.conformance.memory_scene import (
     ENGINES,
-    HOME,
     HOUR,
     NOW,
     as_agent,
@@ -55,8 +54,8 @@ async def aria(database: Database) -> str:
 
 async def _household(tx: Connection, aria: str) -> None:
     for name, sender in (("Ben Okafor", "ben_77"), ("Clara", "c.l.")):
-        person = await people.create_person(tx, HOME, name, NOW)
-        await people.link(tx, HOME, Account("cli", sender), person.id)
+        person = await people.create_person(tx, name, NOW)
+        await people.link(tx, Account("cli", sender), person.id)
     for number, (sender, said) in enumerate(
         (
             ("ben_77", "The blue bicycle needs new brakes."),
@@ -198,7 +197,7 @@ async def test_a_text_is_found_in_the_transaction_that_stores_it(database: Datab
         await gate.write(tx, as_agent(aria), aria, Insert("Herons eat fish."))
         await block_gate.create(tx, as_owner(), aria, "human", content="Counts every heron.")
         await put_summary(tx, aria, "A heron came.")
-        found = await search(tx, HOME, aria, Query("heron"), participants=OWNER_ALONE, now=NOW)
+        found = await search(tx, aria, Query("heron"), participants=OWNER_ALONE, now=NOW)
         return sorted(hit.text for hit in found.hits)
 
     assert await database.write(put) == [

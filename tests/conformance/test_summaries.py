@@ -55,7 +55,7 @@ def summary(first: int, last: int, **given: object) -> Summary:
         messages=last - first + 1,
         tokens=12,
         made_by="rule",
-        at=1_000,
+        at_ms=1_000,
     )
     return replace(one, **given)
 
@@ -67,7 +67,7 @@ async def tell(
     written: list[tuple[int, bytes]] = []
 
     async def work(tx: Connection) -> None:
-        await agents.create(tx, "home", ARIA)
+        await agents.create(tx, ARIA)
         claimed = await journal.claim(tx, ARIA.id)
         assert claimed is not None
         length = 0
@@ -107,6 +107,7 @@ async def test_a_summary_comes_back_as_it_was(database: Database):
         text="a\nb",
         made_by="scripted:one",
     )
+    assert await database.write(lambda tx: agents.create(tx, ARIA))
     assert await database.write(lambda tx: summaries.put(tx, one)) == one
     assert await database.read(lambda tx: summaries.get(tx, one.id)) == one
     assert await database.read(lambda tx: summaries.get(tx, "sum_0")) is None

@@ -19,7 +19,7 @@ from asterism.memory.gate import blocks, passages
 from asterism.memory.gate import undo as gate
 from asterism.memory.gate.copies import Forked, fork_memory
 from asterism.memory.gate.writer import NeedsConsent, Writer
-from asterism.memory.history import MemoryAt, TurnWrites, as_of, blame, written_by
+from asterism.memory.history import MemoryAt, TurnWrites, as_of, blame, writes_of_turn
 from asterism.search.search import search
 from asterism.store import documents
 from asterism.store.database import Connection, Database
@@ -54,7 +54,6 @@ from asterism.types.memory import (
 from asterism.types.search import Hit, Query
 from tests.conformance.memory_scene import (
     ENGINES,
-    HOME,
     NOW,
     as_agent,
     as_owner,
@@ -84,9 +83,7 @@ async def check_moments(life: Life) -> None:
     """Look back at every moment of a life."""
     for moment, then in life.moments.items():
         for name, agent_id in life.agents.items():
-            found = await life.database.read(
-                lambda tx, a=agent_id, m=moment: as_of(tx, life.constellation, a, m)
-            )
+            found = await life.database.read(lambda tx, a=agent_id, m=moment: as_of(tx, a, m))
             assert (list(found.blocks), list(found.passages)) == then[name], (moment, name)
 
 
@@ -169,9 +166,7 @@ async def _earlier(here: World, script: list[Turn], which: int) -> None:
     life = await here.life()
     ids = [await life.play(turn) for turn in script]
     others = {
-        turn_id: await life.database.read(
-            lambda tx, t=turn_id: written_by(tx, life.constellation, t)
-        )
+        turn_id: await life.database.read(lambda tx, t=turn_id: writes_of_turn(tx, t))
         for turn_id in ids
     }
     try:
@@ -185,7 +180,7 @@ async def _earlier(here: World, script: list[Turn], which: int) -> None:
         held = {one.id for name in life.agents for one in (await life.seen())[name][1]}
         assert not mine & held
     for turn_id in ids:
-        now = await life.database.read(lambda tx, t=turn_id: written_by(tx, life.constellation, t))
+        now = await life.database.read(lambda tx, t=turn_id: writes_of_turn(tx, t))
         assert [one.number for one in now.edits] == [one.number for one in others[turn_id].edits]
     await check_moments(life)
 
@@ -234,14 +229,14 @@ class Home:
         return row.text
 
     async def labels(self, agent_id: str | None = None) -> list[str]:
-        seen = await self.database.read(lambda tx: seen_by(tx, HOME, agent_id or self.aria))
+        seen = await self.database.read(lambda tx: seen_by(tx, agent_id or self.aria))
         return [one.name for one in seen]
 
     async def held(self, agent_id: str | None = None) -> list[Passage]:
         return await self.database.read(lambda tx: listing(tx, [agent_id or self.aria]))
 
     async def then(self, moment: int, agent_id: str | None = None) -> MemoryAt:
-        return await self.database.read(lambda tx: as_of(tx, HOME, agent_id or self.aria, moment))
+        return await self.database.read(lambda tx: as_of(tx, agent_id or self.aria, moment))
 
     async def everything(self) -> list[Any]:
         tables = ("blocks", "block_edits", "block_agents", "passages", "passage_edits")
@@ -308,7 +303,7 @@ async def test_a_block_that_may_not_be_overwritten_keeps_the_whole_turn(home: Ho
     await home.write(home.agent("turn_1"), notes, Append("two"))
     await home.write(as_owner(home.tick()), notes, Describe(permission=Permission.APPEND))
     before = await home.everything()
-    with pytest.raises(NotAllowed, match="append, which does not let it overwrite"):
+    with pytest.raises(NotAllowed, match="append, which does not allow it to overwrite"):
         await home.take_back(home.agent("turn_2"), "turn_1")
     assert await home.everything() == before
 
@@ -379,7 +374,7 @@ async def test_what_is_said_of_a_block_goes_back_where_nobody_changed_it_since(h
     assert effects.left == ("Block 'renamed' keeps its label, since there is another 'notes' now.",)
     (seen,) = [
         one
-        for one in await home.database.read(lambda tx: seen_by(tx, HOME, home.aria))
+        for one in await home.database.read(lambda tx: seen_by(tx, home.aria))
         if one.block.id == notes.id
     ]
     assert (seen.block.description, seen.block.pinned) == ("mine", False)
@@ -405,7 +400,7 @@ async def test_later_words_of_others_stay_in_a_passage(home: Home):
     async def find(text: str, moment: int | None = None) -> list[Hit]:
         query = Query(text, domains=("passages",), moment=moment)
         found = await home.database.read(
-            lambda tx: search(tx, HOME, home.aria, query, participants=OWNER_ALONE, now=home.now)
+            lambda tx: search(tx, home.aria, query, participants=OWNER_ALONE, now=home.now)
         )
         return [one for one in found.hits if one.matched]
 
@@ -414,7 +409,7 @@ async def test_later_words_of_others_stay_in_a_passage(home: Home):
     assert await find("Mondays") == []
     then = await find("Mondays", home.now - 1)
     assert [one.text for one in then] == ["Anna rows.\nShe rows on Mondays.\nShe lives in Bern."]
-    assert await find("Mondays", first.known_from) == []
+    assert await find("Mondays", first.known_from_ms) == []
 
 
 async def test_what_comes_back_into_a_passage_is_heard_by_no_more_than_before(home: Home):
@@ -520,8 +515,8 @@ async def lived(home: Home) -> tuple[Block, Block]:
         home.agent("turn_1"), Insert("The meeting is on 3 May.", tags=("may",))
     )
     await home.archive(home.agent("turn_2"), Insert("Anna likes green tea."))
-    source = DocumentSource("source_1", "papers", "/papers", created_at=NOW)
-    await home.database.write(lambda tx: documents.create(tx, HOME, source))
+    source = DocumentSource("source_1", "papers", "/papers", created_at_ms=NOW)
+    await home.database.write(lambda tx: documents.create(tx, source))
     await home.database.write(lambda tx: documents.attach(tx, "source_1", home.aria, NOW))
     home.tick()
     await home.write(home.agent("turn_3"), notes, Append("three"))
@@ -539,7 +534,7 @@ def told(memory: MemoryAt) -> Any:
             for one in memory.blocks
         ],
         [
-            (one.text, one.tags, one.source, one.known_from, one.true_from, one.author)
+            (one.text, one.tags, one.source, one.known_from_ms, one.true_from_ms, one.author)
             for one in memory.passages
         ],
     )

@@ -208,23 +208,19 @@ class Life:
     moments: dict[int, Any] = field(default_factory=dict[int, Any])
     turns: int = 0
 
-    @property
-    def constellation(self) -> str:
-        return f"{HOME}{self.number}"
-
     def tick(self) -> int:
         self.now += 1
         return self.now
 
     def owner(self) -> Writer:
-        return replace(as_owner(self.tick()), constellation=self.constellation)
+        return as_owner(self.tick())
 
     async def begin(self) -> None:
         """Put the agents and their blocks there."""
 
         async def work(tx: Connection) -> None:
             for name in ("aria", "bob"):
-                self.agents[name] = await put_agent(tx, name, self.constellation)
+                self.agents[name] = await put_agent(tx, name)
             for label, schema in SCHEMAS.items():
                 owner = {"lent": self.agents["bob"], "all": CONSTELLATION}.get(label)
                 block = await gate.create(
@@ -247,10 +243,9 @@ class Life:
             return replace(self.owner(), turn_id=turn_id)
         participants = COMPANIES[turn.participants]
         agent_id = self.agents[turn.author]
-        writer = as_agent(
+        return as_agent(
             agent_id, self.tick(), participants=participants, turn_id=turn_id, trust=turn.trust
         )
-        return replace(writer, constellation=self.constellation)
 
     async def play(self, turn: Turn) -> str:
         """Let a turn happen; what the gate refuses does not. Return its id."""
@@ -300,7 +295,7 @@ class Life:
         async def work(tx: Connection) -> dict[str, tuple[list[VisibleBlock], list[Passage]]]:
             return {
                 name: (
-                    await blocks.seen_by(tx, self.constellation, agent_id),
+                    await blocks.seen_by(tx, agent_id),
                     await archive.listing(tx, [agent_id], limit=1_000),
                 )
                 for name, agent_id in self.agents.items()
@@ -314,7 +309,7 @@ class Life:
             name: (
                 [
                     (
-                        replace(one, block=replace(one.block, version=0, updated_at=0)),
+                        replace(one, block=replace(one.block, version=0, updated_at_ms=0)),
                         [wrapped(one, participants) for participants in COMPANIES],
                     )
                     for one in seen
@@ -335,7 +330,8 @@ class World:
 
     async def life(self) -> Life:
         """Begin a life of its own, in a constellation of its own."""
-        life = Life(self.database, next(self._numbers))
+        number = next(self._numbers)
+        life = Life(self.database.for_constellation(f"{HOME}{number}"), number)
         await life.begin()
         await life.remember()
         return life

@@ -20,7 +20,7 @@ def text_of(page: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/adr/0050-blocks-with-one-representation.md", "docs/explanation/memory.md"]
+    "page", ["docs/adr/0023-blocks-with-one-representation.md", "docs/explanation/memory.md"]
 )
 def test_how_many_edits_are_squashed(page: str) -> None:
     assert f"the oldest {ERA} are squashed" in text_of(page)

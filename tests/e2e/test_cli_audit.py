@@ -86,13 +86,13 @@ def test_a_canary_is_found_nowhere(keyed: Command, tmp_path: Path):
 
 def test_keys_are_set_listed_and_removed(keyed: Command, tmp_path: Path):
     keyed.ok("agent", "create", "aria")
-    assert "No key is stored" in keyed.ok("key", "list")
+    assert "No keys are stored" in keyed.ok("key", "list")
     told = keyed.ok("key", "set", "openai", "--stdin", stdin=CANARY)
     master = tmp_path / "config" / "asterism" / "master.key"
     assert f"The master key is in {master}" in told
     assert master.stat().st_mode & 0o777 == 0o600
     keyed.env["GIVEN"] = "another-value-99"
-    assert "replaces the former" in keyed.ok("key", "set", "openai", "--from-env", "GIVEN")
+    assert "replaces the earlier key" in keyed.ok("key", "set", "openai", "--from-env", "GIVEN")
     assert "fewer than 8" in keyed.ok("key", "set", "pin", "--stdin", stdin="1234")
     [one, two] = keyed.json("key", "list")
     assert (one["name"], one["used_by"]) == ("openai", ["models.openai"])
@@ -115,7 +115,7 @@ def test_what_keys_cannot_be_given(keyed: Command, tmp_path: Path):
     assert "has no master key" in keyed.ok("key", "list")
     for arguments, told in (
         (("key", "set", "openai"), "no terminal"),
-        (("key", "set", "openai", "--stdin", "--from-env", "GIVEN"), "exclude each other"),
+        (("key", "set", "openai", "--stdin", "--from-env", "GIVEN"), "cannot be used together"),
         (("key", "set", "openai", "--from-env", "GIVEN"), "has no master key"),
         (("key", "rotate"), "Nothing was changed"),
         (("key", "remove", "opnai"), "Did you mean 'openai'?"),

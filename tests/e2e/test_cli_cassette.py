@@ -26,7 +26,7 @@ def test_a_recorded_chat_plays_elsewhere_and_its_turns_replay_on_the_wire(
     assert "demo.jsonl has no answer to this request" in lost.stdout + lost.stderr
 
     same = asterism.ok("turn", "replay", turn["id"], "--wire", str(tape))
-    assert "The same, entry by entry and byte by byte on the wire." in same
+    assert "Identical, entry by entry and byte by byte on the wire." in same
     # What the agent was then is kept, so it may be another by now; the tape may not.
     asterism.ok("agent", "edit", "aster", "--system", "Be brief.")
     asterism.ok("turn", "replay", turn["id"], "--wire", str(tape))
@@ -46,7 +46,7 @@ def test_tapes_that_cannot_be_used_are_told_before_anything_is_done(
     assert "none.jsonl cannot be read: No such file or directory." in missing.stderr
     both = asterism.run("chat", "--play", str(tape), "--record", str(tape), "--once", "hello")
     assert both.returncode != 0
-    assert "--record and --play exclude each other" in both.stderr
+    assert "--record and --play cannot be used together" in both.stderr
     nowhere = tmp_path / "no" / "tape.jsonl"
     unwritable = asterism.run("chat", "--record", str(nowhere), "--once", "hello")
     assert unwritable.returncode != 0

@@ -99,7 +99,7 @@ def test_turns_are_shown_replayed_and_forked(asterism: Command, model: ModelServ
     assert turn["agent"] == "aster"
     shown = asterism.json("turn", "show", turn["id"])
     assert [entry["kind"] for entry in shown["entries"]] == ["message", "reply", "result", "reply"]
-    assert "The same" in asterism.ok("turn", "replay", turn["id"])
+    assert "Identical" in asterism.ok("turn", "replay", turn["id"])
     assert asterism.json("turn", "replay", turn["id"])["same"] is True
     forked = asterism.json("turn", "fork", turn["id"], "--name", "other", "--system", "Sing.")
     assert (forked["agent"], forked["state"]) == ("other", "done")
@@ -178,3 +178,21 @@ def test_a_number_of_thousands_of_digits_is_told_in_a_sentence(asterism: Command
         assert done.returncode in (1, 2), (command[:2], done.stderr)
         assert "fault" not in done.stderr
         assert len(done.stderr) < 300
+
+
+@pytest.mark.promise("T15")
+def test_a_schedule_is_added_and_cancelled_in_local_time(asterism: Command):
+    asterism.configure('timezone = "Asia/Kolkata"\n')
+    asterism.ok("agent", "create", "planner")
+    told = asterism.ok("schedule", "add", "planner", "every Monday at 8", "Water the plants.")
+    assert ", 08:00 (Asia/Kolkata), then by the rule 0 8 * * 1, as sch_" in told
+    assert told.startswith("Scheduled for Mon ")
+    (entry,) = asterism.json("schedule", "list", "--agent", "planner")
+    assert (entry["agent"], entry["cron"], entry["zone"]) == (
+        "planner",
+        "0 8 * * 1",
+        "Asia/Kolkata",
+    )
+    assert " 08:00:00" in asterism.ok("schedule", "list", "--agent", "planner")
+    assert "Water the plants." in asterism.ok("schedule", "cancel", entry["id"])
+    assert asterism.json("schedule", "list", "--agent", "planner") == []

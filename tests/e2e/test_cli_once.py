@@ -263,7 +263,7 @@ def test_an_interrupted_answer_is_told_at_the_next_start(
         process.kill()
         process.wait()
     done = asterism.run("chat", "--once", "second")
-    assert "Took up 1 message" in done.stderr
+    assert "Continuing 1 message" in done.stderr
     assert done.stdout == "answer to: second\n"
     states = [turn["state"] for turn in asterism.json("turn", "list")]
     assert states == ["done", "done"]
@@ -289,7 +289,7 @@ def _said(text: str) -> dict[str, object]:
 
 
 NOWHERE = (
-    "{} cannot be read (No such file or directory). Name a file that is there. Nothing was done."
+    "{} cannot be read (No such file or directory). Name a file that exists. Nothing was done."
 )
 
 
@@ -298,10 +298,10 @@ NOWHERE = (
     ("arguments", "told"),
     [
         (("--image", "nowhere.png"), NOWHERE.format("nowhere.png")),
-        (("--image", "asterism.toml"), "are not an image that models can see"),
+        (("--image", "asterism.toml"), "are not an image that models can read"),
         (("--schema", "nowhere.json"), NOWHERE.format("nowhere.json")),
         (("--schema", "asterism.toml"), "cannot be read: it is not JSON"),
-        (("--schema", "list.json"), "it holds no JSON object"),
+        (("--schema", "list.json"), "it is not a JSON object"),
         (("--schema", "odd.json"), "is not a valid JSON schema: at $.type"),
     ],
 )

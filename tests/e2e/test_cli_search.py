@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from asterism.types.turns import PastMessage
 from tests.e2e.command import Command, Installed
 from tests.e2e.test_memory_commands import refused
 
-MAY = int(datetime(2026, 5, 3, 12, tzinfo=UTC).timestamp() * 1000)
-JUNE = int(datetime(2026, 6, 20, 12, tzinfo=UTC).timestamp() * 1000)
+MAY = datetime(2026, 5, 3, 12, tzinfo=UTC)
+JUNE = datetime(2026, 6, 20, 12, tzinfo=UTC)
 LONG = "Filler of no interest. " * 60 + "The cello is in the attic. " + "More of the same. " * 60
 
 
@@ -36,7 +36,7 @@ def full(asterism: Command, tmp_path: Path) -> Command:
                 PastMessage("user", "In Bremen, since 1998.", None, MAY),
                 PastMessage("assistant", LONG, None, MAY),
                 PastMessage("user", "The cello was sold.", "anna", JUNE),
-                PastMessage("assistant", "I am sorry.", None, JUNE + 1),
+                PastMessage("assistant", "I am sorry.", None, JUNE + timedelta(milliseconds=1)),
             ]
             await home.agents.import_messages("aria", past)
             await home.archive.add("aria", "The cello is insured.", tags=["music"])
@@ -74,9 +74,31 @@ def test_all_kinds_of_memory_are_found_by_one_search(full: Command) -> None:
             # What is said right before or after belongs to it; all else stands for itself.
             assert hit["kind"] == "message"
             assert hit["why"][0]["text"] == "those of its neighbours"
+            assert hit["beside"] in {one["id"] for one in found["hits"] if one["matched"]}
     document = next(hit for hit in found["hits"] if hit["kind"] == "document")
     assert "papers/music.md" in document["where"]
     assert document["source"]["trust"] == "document"
+
+
+@pytest.mark.promise("M6")
+def test_what_is_found_by_its_neighbours_stands_beside_them(full: Command) -> None:
+    """`search` shows hits; what only surrounds one is shown with it, and is no hit of its own."""
+    arguments = ("sister", "--agent", "aria", "--in", "messages")
+    shown = full.ok("search", *arguments).splitlines()
+    heads = [line for line in shown if line.startswith("message ")]
+    assert len(heads) == 1
+    assert "    My sister plays the cello." in shown
+    place = shown.index("    My sister plays the cello.")
+    assert shown[place + 1 : place + 3] == [
+        "    | aria: How lovely, which orchestra?",
+        "    | owner: In Bremen, since 1998.",
+    ]
+    assert not any("those of its neighbours" in line for line in shown)
+    hits = full.json("search", *arguments)["hits"]
+    assert [hit["beside"] != "" for hit in hits] == [False, *[True] * (len(hits) - 1)]
+    # `--near` brings the same once.
+    near = full.ok("search", *arguments, "--near", "2").splitlines()
+    assert near.count("    | owner: In Bremen, since 1998.") == 1
 
 
 @pytest.mark.promise("M6")
@@ -128,7 +150,7 @@ def test_pages_follow_each_other(full: Command) -> None:
     done = full.run("search", *aria, "--limit", "2")
     assert "--page 2" in done.stderr
     assert "--page" not in done.stdout
-    assert "nothing on page 40" in full.ok("search", *aria, "--page", "40")
+    assert "Page 40 is empty" in full.ok("search", *aria, "--page", "40")
 
 
 def test_neighbours_come_with_a_hit(full: Command) -> None:
@@ -146,7 +168,7 @@ def test_several_agents(full: Command) -> None:
     assert len({hit["agent_id"] for hit in hits}) == 2
     assert "[bea]" in full.ok("search", "bea tunes", "--all")
     told = refused(full, "search", "cello", "--all", "--agent", "aria", code=2)
-    assert "exclude each other" in told
+    assert "cannot be used together" in told
 
 
 @pytest.mark.parametrize(
@@ -219,14 +241,14 @@ def test_nothing_is_told_with_a_way_on(full: Command) -> None:
     narrow = full.ok("search", "submarine", "-a", "bea", "--since", "yesterday")
     assert "fewer options" in narrow
     full.ok("agent", "create", "cleo")
-    assert full.ok("search", "-a", "cleo").startswith("There is nothing here yet")
+    assert full.ok("search", "-a", "cleo").startswith("There is nothing to search yet")
 
 
 @pytest.mark.parametrize(
     ("code", "arguments", "told"),
     [
-        (2, ("--in", "dreams"), "'dreams' cannot be searched. There are: messages, passages"),
-        (2, ("--role", "system"), "Nobody speaks as 'system'"),
+        (2, ("--in", "dreams"), "'dreams' is not a search domain. Use one of: messages, passages"),
+        (2, ("--role", "system"), "'system' is not a role"),
         (2, ("--since", "whenever"), "'whenever' is not a valid time"),
         (1, ("--present", "Nobody"), "Nobody"),
         (2, ("--limit", "0"), "--limit"),

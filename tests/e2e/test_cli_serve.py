@@ -96,7 +96,7 @@ def test_a_port_that_is_taken(asterism: Command):
 def test_a_worker_needs_postgresql(asterism: Command):
     done = asterism.run("worker")
     assert done.returncode == 2
-    assert "on SQLite one process does it all" in done.stderr
+    assert "On SQLite a single process does everything" in done.stderr
     assert not asterism.data.exists()
 
 
@@ -108,7 +108,7 @@ def test_workers_answer_on_postgresql(asterism: Command, model: ModelServer):
         asterism.use(model, f'[store]\nurl = "{url}"')
         with asterism.started("worker") as worker:
             assert worker.stderr is not None
-            assert "Working" in worker.stderr.readline()
+            assert "Running" in worker.stderr.readline()
             assert asterism.ok("chat", "--once", "hi") == "answer to: hi\n"
             assert asterism.json("turn", "list")[0]["state"] == "done"
             worker.send_signal(signal.SIGTERM)
@@ -135,7 +135,7 @@ def test_a_worker_waits_until_its_server_is_there(asterism: Command, model: Mode
                 assert re.search(waits, said)
                 server.start()
                 # Whatever it has tried meanwhile, it has said so once.
-                assert "Working" in worker.stderr.readline()
+                assert "Running" in worker.stderr.readline()
                 assert asterism.ok("chat", "--once", "hi") == "answer to: hi\n"
                 worker.send_signal(signal.SIGTERM)
                 assert worker.wait(PATIENCE) == 0

@@ -39,8 +39,8 @@ def test_add_look_and_remove(asterism: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("add", "a b", "https://example.org"), "is not a valid name of a server"),
-        (("add", "a", "https://example.org", "more"), "Behind the address"),
+        (("add", "a b", "https://example.org"), "is not a valid server name"),
+        (("add", "a", "https://example.org", "more"), "After the address"),
         (("add", "a", "--env", "A", "--", "true"), "is not NAME=VALUE"),
         (("add", "a", "--prefix", "ä", "--", "true"), "prefix"),
         (("tools", "nobody"), "There is no MCP server 'nobody'"),

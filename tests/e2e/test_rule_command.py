@@ -22,7 +22,7 @@ def test_rules_are_given_shown_and_taken_back(
     done = command.run("rule", "add", "aria", "recall", "start")
     assert done.stdout == (
         "Call recall before any other tool.\n"
-        "aria has 1 rule now; they count from its next turn on.\n"
+        "aria has 1 rule now; they take effect at its next turn.\n"
     )
     file = tmp_path / "rules.toml"
     file.write_text('[[tool_rules]]\ntool_name="search"\nrule_type={type="MaxCalls", value=3}\n')

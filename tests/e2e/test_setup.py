@@ -211,7 +211,7 @@ def test_ctrl_c_skips_the_download(person: Command):
             silent.settimeout(30)
             with silent.accept()[0]:
                 terminal.press(CTRL_C)
-                terminal.expect("Skipped; what was fetched is kept.")
+                terminal.expect("Skipped; the downloaded part is kept.")
                 terminal.expect("aster · demo:guide")
                 terminal.expect("› ")
 
@@ -258,13 +258,14 @@ def test_in_a_pipe_nothing_is_asked(person: Command, installed: Installed):
 # -- the wizard ----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("T15")
 def test_setup_asks_with_defaults_and_writes_once(person: Command):
-    person.env["GROQ_API_KEY"] = "sk-hunter2"
+    person.env |= {"GROQ_API_KEY": "sk-hunter2", "TZ": "America/New_York"}
     with person.terminal("setup") as terminal:
         terminal.expect("groq:openai/gpt-oss-120b")
         terminal.expect("Model, by number or as vendor:name [1]: ")
         terminal.type("99")
-        terminal.expect("There is no number 99")
+        terminal.expect("99 is not in the list")
         terminal.expect("[1]: ")
         terminal.type("nobody:m")
         terminal.expect("'nobody', which is not known")
@@ -279,6 +280,11 @@ def test_setup_asks_with_defaults_and_writes_once(person: Command):
         terminal.expect("'-3' is not a valid cap")
         assert not person.data.exists()
         terminal.type("2.50")
+        terminal.expect("Your time zone [America/New_York]: ")
+        terminal.type("Mars")
+        terminal.expect("'Mars' is not the name of a time zone on this machine.")
+        assert not person.data.exists()
+        terminal.type("Asia/Kolkata")
         terminal.expect("aria is ready.")
         assert terminal.ended() == 0
         assert "ackup" not in terminal.shown
@@ -286,7 +292,9 @@ def test_setup_asks_with_defaults_and_writes_once(person: Command):
     assert configured(person) == {
         "model": "groq:openai/gpt-oss-120b",
         "budget": {"day": 2.5},
+        "timezone": "Asia/Kolkata",
     }
+    assert "in Asia/Kolkata, set in the configuration" in person.ok("doctor", "--offline")
     (agent,) = person.json("agent", "list")
     assert (agent["name"], agent["system"]) == ("aria", "You are aria, a gardener.")
 
@@ -295,10 +303,10 @@ def test_setup_again_shows_what_is_and_enter_changes_nothing(person: Command):
     person.configure('# mine\nmodel = "demo:guide" # for now\n\n[budget]\nday = 7.0\n')
     person.ok("agent", "create", "aria", "--system", "Be brief.")
     with person.terminal("setup") as terminal:
-        for default in ("[demo:guide]", "[aria]", "[Be brief.]", "[7]"):
+        for default in ("[demo:guide]", "[aria]", "[Be brief.]", "[7]", "Your time zone ["):
             terminal.expect(default)
             terminal.type("")
-        terminal.expect("Everything is set up like that already. Nothing was changed.")
+        terminal.expect("This is already the current setup. Nothing was changed.")
         assert terminal.ended() == 0
     text = (person.data / "asterism.toml").read_text("utf-8")
     assert text == '# mine\nmodel = "demo:guide" # for now\n\n[budget]\nday = 7.0\n'
@@ -325,6 +333,8 @@ def test_a_key_that_is_typed_is_stored_for_the_owner_alone_and_never_shown(perso
         terminal.expect("export GROQ_API_KEY=")
         terminal.expect("(not shown")
         terminal.type("sk-hunter2")
+        terminal.expect("Your time zone [")
+        terminal.type("")
         terminal.expect("a is ready.")
         assert terminal.ended() == 0
         assert "hunter2" not in terminal.raw
@@ -337,6 +347,8 @@ def test_a_key_that_is_typed_is_stored_for_the_owner_alone_and_never_shown(perso
 def test_an_embedded_model_is_offered_for_download(person: Command):
     answers = ("--agent", "a", "--persona", "p", "--cap", "none")
     with person.terminal("setup", "--model", "smollm2-135m", *answers) as terminal:
+        terminal.expect("Your time zone [")
+        terminal.type("")
         terminal.expect("smollm2-135m is not on this machine yet. Get it now (98 MB)?")
         terminal.type("n")
         terminal.expect('"asterism model pull smollm2-135m" gets it')
@@ -381,10 +393,10 @@ def test_an_agent_with_the_usual_persona_goes_by_its_new_name(asterism: Command)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "no answer was given"),
-        (["--yes"], "no answer was given"),
+        ([], "no options were used"),
+        (["--yes"], "no options were used"),
         (["--model", "gpt", "--yes"], "does not name a model"),
-        (["--model", "default", "--yes"], "name it as vendor:name"),
+        (["--model", "default", "--yes"], "Use vendor:name"),
         (["--model", "nobody:m", "--yes"], "'nobody', which is not known"),
         (["--model", "embedded:smollm", "--yes"], "Did you mean 'smollm2-135m'?"),
         (["--agent", " ", "--yes"], "cannot name an agent"),

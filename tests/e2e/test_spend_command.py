@@ -33,9 +33,11 @@ def test_an_empty_home_says_that_nothing_was_spent_and_how_to_set_a_cap(
     asterism.use(model)
     asterism.ok("agent", "create", "aria")
     told = asterism.ok("spend")
-    assert re.match(r"No model was asked from \d{4}-\d\d-\d\d to \d{4}-\d\d-\d\d: nothing", told)
+    span = r"from \d{4}-\d\d-\d\d to \d{4}-\d\d-\d\d"
+    assert re.match(rf"There were no calls to models {span}: nothing was spent", told)
     assert "[budget]\nday = 5.00" in told
-    assert asterism.ok("spend", "--days", "1").startswith("No model was asked today: nothing was")
+    today = asterism.ok("spend", "--days", "1")
+    assert today.startswith("There were no calls to models today: nothing was")
 
 
 @pytest.mark.promise("T7")

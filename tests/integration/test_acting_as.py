@@ -116,7 +116,7 @@ async def test_nobody_answers_a_question_for_somebody_else(tmp_path: Path) -> No
             question.id, approved=True, by=Account("chat", "owner"), place="chat:owner"
         )
         assert "may not answer" in said
-        assert (await home.approvals.get(question.id)).decided_at is None
+        assert (await home.approvals.get(question.id)).decided_at_ms is None
 
 
 async def test_a_home_for_somebody_else_has_the_servers_of_the_home(tmp_path: Path) -> None:

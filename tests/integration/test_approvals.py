@@ -12,9 +12,10 @@ import pytest
 from asterism import Asterism, ToolContext, TurnState, tool
 from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.permissions import Actor
-from asterism.store.events import Recorded
+from asterism.store.events import RecordedEvent
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
+from asterism.times import to_datetime
 from asterism.types.agents import Account, Trust
 from asterism.types.memory import Permission
 from asterism.types.permissions import ApprovalRecord, Effect, EffectKind, Extent, ToolEffect, Wish
@@ -83,11 +84,11 @@ class Scene:
         await until(ended)
         return await self.home.turns.outcome(turn_id)
 
-    async def events(self, kind: str) -> list[Recorded]:
+    async def events(self, kind: str) -> list[RecordedEvent]:
         """Return what the audit has of a kind, the newest first."""
         from asterism.store import events
 
-        return await self.home.database.read(lambda tx: events.page(tx, "home", kind=kind))
+        return await self.home.database.read(lambda tx: events.page(tx, kind=kind))
 
 
 @asynccontextmanager
@@ -184,7 +185,7 @@ async def test_what_fell_due_while_nobody_ran_happens_once(tmp_path: Path, clock
         await it.delivered("work", 1)
         stands = await it.home.approvals.get(question.id)
         assert stands.reviewers[-1] == "role:admin"
-        assert stands.next_at == clock.now + DAY * 1000
+        assert stands.next_at_ms == clock.now + DAY * 1000
         (event,) = await it.events("approval.escalated")
         assert event.body is not None
         assert event.body["to"] == ["role:admin"]
@@ -207,7 +208,9 @@ async def test_somebody_is_not_disturbed_at_night(tmp_path: Path, clock: ManualC
         question = await it.asked()
 
         async def looked_at() -> bool:
-            return (await it.home.approvals.get(question.id)).next_at == clock.now + 8 * HOUR * 1000
+            return (
+                await it.home.approvals.get(question.id)
+            ).next_at_ms == clock.now + 8 * HOUR * 1000
 
         await until(looked_at)
         assert it.channels["home"].delivered == []
@@ -236,7 +239,7 @@ async def test_a_question_expires_only_if_that_is_configured(tmp_path: Path, clo
         question = await it.asked()
 
         async def announced() -> bool:
-            return (await it.home.approvals.get(question.id)).expires_at is not None
+            return (await it.home.approvals.get(question.id)).expires_at_ms is not None
 
         await until(announced)
     clock.forward(seconds=31 * DAY)
@@ -306,7 +309,7 @@ async def test_the_wrong_person_is_refused_and_it_is_kept(tmp_path: Path, clock:
             await it.home.approvals.decide(question.id, approved=True, by="bob")
         with pytest.raises(NotAllowed, match="home:nobody may not answer"):
             await it.home.approvals.decide(question.id, approved=True, by=Account("home", "nobody"))
-        assert (await it.home.approvals.get(question.id)).decided_at is None
+        assert (await it.home.approvals.get(question.id)).decided_at_ms is None
         assert it.paid == []
         stranger, bob = await it.events("approval.refused")
         assert (bob.actor, stranger.actor) == ("person:bob", "account:home:nobody")
@@ -367,7 +370,7 @@ async def test_other_words_are_a_message_like_any(
             "aria", text, channel="home", sender=sender, reply_to=sender
         )
         assert outcome.text == f"answer to: {text}"
-        assert (await it.home.approvals.get(question.id)).decided_at is None
+        assert (await it.home.approvals.get(question.id)).decided_at_ms is None
 
 
 async def test_a_yes_that_could_mean_two_questions_answers_none(tmp_path: Path, clock: ManualClock):
@@ -391,7 +394,7 @@ async def test_the_wrong_person_in_a_channel_is_told_so(tmp_path: Path, clock: M
         await accept(Message("aria", (f"approve {question.id}",), MessageOrigin("", "bob", "bob")))
         reply = (await it.delivered("home", 2))[1]
         assert (reply.target, "bob may not answer" in reply.text) == ("bob", True)
-        assert (await it.home.approvals.get(question.id)).decided_at is None
+        assert (await it.home.approvals.get(question.id)).decided_at_ms is None
         assert len(await it.events("approval.refused")) == 1
 
 
@@ -436,7 +439,7 @@ async def test_who_may_not_answer_learns_nothing_of_a_question_nor_whether_there
         told = (await it.delivered("home", before + 12))[before:]
         assert {one.text for one in told if "walrus" in one.text} == set()
         assert {one.target for one in told} == {"bob"}
-        assert (await it.home.approvals.get(question.id)).decided_at is None
+        assert (await it.home.approvals.get(question.id)).decided_at_ms is None
 
 
 @pytest.mark.promise("H1")
@@ -487,7 +490,7 @@ async def test_a_call_is_run_with_the_arguments_that_a_person_changed(
                 await it.home.approvals.decide(question.id, approved=True, arguments=wrong)
         with pytest.raises(InvalidInput, match="denied"):
             await it.home.approvals.decide(question.id, approved=False, arguments="{}")
-        assert (await it.home.approvals.get(question.id)).decided_at is None
+        assert (await it.home.approvals.get(question.id)).decided_at_ms is None
         receipt = await it.home.approvals.decide(
             question.id, approved=True, arguments={"to": "bob", "euros": 3}, note="Less."
         )
@@ -538,7 +541,7 @@ async def test_a_grant_ends_with_its_turn_or_at_its_time(tmp_path: Path, clock: 
         assert await it.home.grants.list() == []
         assert len(await it.home.grants.list(everything=True)) == 1
         question = await it.asked()
-        wish = Wish(Extent.ALWAYS, until=clock.now + HOUR * 1000, pattern={"to": "b*"})
+        wish = Wish(Extent.ALWAYS, until=to_datetime(clock.now + HOUR * 1000), pattern={"to": "b*"})
         await it.home.turns.wait(
             await it.home.approvals.decide(question.id, approved=True, grant=wish)
         )
@@ -558,7 +561,7 @@ async def test_only_the_owner_grants_more_than_the_turn(tmp_path: Path, clock: M
             await it.home.approvals.decide(question.id, approved=False, grant="always")
         with pytest.raises(InvalidInput, match="yet to come"):
             await it.home.approvals.decide(
-                question.id, approved=True, grant=Wish(Extent.ALWAYS, until=1)
+                question.id, approved=True, grant=Wish(Extent.ALWAYS, until=to_datetime(1))
             )
         with pytest.raises(InvalidInput, match="does not say how far a yes reaches"):
             await it.home.approvals.decide(question.id, approved=True, grant="forever")
@@ -577,7 +580,8 @@ async def test_a_grant_is_given_beforehand_for_some_calls(tmp_path: Path, clock:
         await it.home.grants.give("pa*", agent="aria", pattern={"euros": "5"}, uses=1)
         assert (await it.home.agents.ask("aria", PAY)).state is TurnState.DONE
         assert (await it.home.agents.ask("aria", PAY)).state is TurnState.PARKED
-        wrong: list[dict[str, Any]] = [{"uses": 0}, {"until": 1}, {"pattern": {"to": "re:("}}]
+        past = to_datetime(1)
+        wrong: list[dict[str, Any]] = [{"uses": 0}, {"until": past}, {"pattern": {"to": "re:("}}]
         for given in wrong:
             with pytest.raises(InvalidInput, match="Nothing was granted"):
                 await it.home.grants.give("pay", agent=None, **given)
@@ -759,5 +763,5 @@ async def test_somebody_who_acts_for_themselves_answers_as_nobody_else(
                 await theirs.approvals.decide(question.id, approved=True, by=by)
         with pytest.raises(NotAllowed):
             await theirs.grants.give("pay", agent="aria")
-        assert (await it.home.approvals.get(question.id)).decided_at is None
+        assert (await it.home.approvals.get(question.id)).decided_at_ms is None
         assert await it.home.grants.list(everything=True) == []

@@ -48,6 +48,7 @@ def is_sound(total: Tally) -> None:
     assert total.found >= 0.95 * total.wanted, "\n".join(total.missed)
     assert total.wanted > 0
     assert total.looked_at > 1_000
+    assert total.recalled > 100, "nothing came by itself"
 
 
 @pytest.mark.parametrize("first", [SEED, SEED + WORLDS])
@@ -105,7 +106,11 @@ BREAKS: dict[str, tuple[Any, str, Any]] = {
     "all lines of a block are shown": (blocks, "visible_lines", all_lines),
     "all passages can be read": (archive, "get", any_passage),
     "all texts are found": (Searcher, "find", any_text),
-    "what was said after hearing a secret is for all": (Participants, "after", nothing_heard),
+    "what was said after hearing a secret is for all": (
+        Participants,
+        "audience_after_reading",
+        nothing_heard,
+    ),
 }
 
 

@@ -259,7 +259,6 @@ def test_every_verb_is_judged():
         audit,
         blocks,
         contexts,
-        halting,
         keys,
         mcp,
         memory,
@@ -274,7 +273,7 @@ def test_every_verb_is_judged():
     nouns = [
         *(Asterism.__mro__[:-1]),
         *(turns.Approvals, archive.Archive, audit.Audit, blocks.Blocks, contexts.Contexts),
-        *(turns.Grants, halting.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
+        *(turns.Grants, agents.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
         *(agents.Search, agents.Agents, sources.Sources, tools.Tools, mcp.Mcp, turns.Turns),
         *(turns.Notices, turns.Outbox, turns.Schedules, spending.SpendingReports),
     ]

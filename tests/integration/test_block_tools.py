@@ -34,7 +34,7 @@ from asterism.types.memory import (
     Share,
     Source,
 )
-from tests.conformance.memory_scene import HOME, NOW, as_owner, opened, put_agent
+from tests.conformance.memory_scene import NOW, as_owner, opened, put_agent
 from tests.scenes import calls, heard, open_home
 
 KITCHEN = Participants(
@@ -63,7 +63,6 @@ class Scene:
             context = ToolContext(
                 *(self.agent, "turn_1", "turn_1/0/call/0", NOW),
                 transaction=tx,
-                constellation=HOME,
                 participants=participants,
                 source=Source((Origin(OriginKind.CALL, "turn_1"),), participants.audience, trust),
                 trust_levels=self.trust_levels,
@@ -83,7 +82,7 @@ class Scene:
         return await self.database.write(lambda tx: gate.create(tx, as_owner(), by, label, **given))
 
     async def find(self, label: str) -> VisibleBlock:
-        return await self.database.read(lambda tx: blocks.find(tx, HOME, self.agent.id, label))
+        return await self.database.read(lambda tx: blocks.find(tx, self.agent.id, label))
 
 
 @pytest.fixture
@@ -91,7 +90,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     async with opened("sqlite", tmp_path) as database:
         for name in ("aria", "bob"):
             await database.write(lambda tx, one=name: put_agent(tx, one))
-        found = await database.read(lambda tx: agents.by_name(tx, HOME, "aria"))
+        found = await database.read(lambda tx: agents.by_name(tx, "aria"))
         assert found is not None
         yield Scene(database, found)
 
@@ -118,7 +117,7 @@ async def test_text_is_edited_in_all_ways(scene: Scene) -> None:
     await scene.edit("redo")
     assert "sings softly" in await scene.do("load", label="human")
     same = await scene.edit("replace", old="cat", content="cat")
-    assert same == "Block 'human' says that already; nothing was changed."
+    assert same == "Block 'human' already has this text. Nothing was changed."
 
 
 @pytest.mark.promise("M1")
@@ -157,27 +156,27 @@ async def test_blocks_are_looked_after(scene: Scene) -> None:
     await scene.do("archive", label="notes")
     assert (await scene.find("notes")).block.type is BlockType.ARCHIVAL
     assert await scene.do("load", label="persona") == "Block 'persona' is empty."
-    with pytest.raises(ToolError, match="read_only, which does not let it govern"):
+    with pytest.raises(ToolError, match="read_only, which does not allow it to govern"):
         await scene.do("archive", label="persona")
 
 
 @pytest.mark.promise("M4")
 async def test_a_block_is_shared_by_name_and_edited_there(scene: Scene) -> None:
     await scene.create("plan", permission=Permission.ADMIN, content="one")
-    with pytest.raises(ToolError, match=r"no agent named 'rob'\. There are: bob"):
+    with pytest.raises(ToolError, match=r"no agent named 'rob'\. Existing agents: bob"):
         await scene.do("share", label="plan", agent="rob")
     told = await scene.do("share", label="plan", agent="bob", permission="read_write")
     assert told == "bob now sees block 'plan' (read_write)."
     assert "Shared with bob (read_write)." in await scene.do("info", label="plan")
 
-    bob = await scene.database.read(lambda tx: agents.by_name(tx, HOME, "bob"))
+    bob = await scene.database.read(lambda tx: agents.by_name(tx, "bob"))
     assert bob is not None
     other = Scene(scene.database, bob)
     assert await other.edit("replace", "aria/plan", old="one", content="two") == (
         "Block 'aria/plan' now holds 3 of 5,000 characters."
     )
     assert "aria/plan: core, read_write" in await other.do("list")
-    with pytest.raises(ToolError, match="does not let it govern"):
+    with pytest.raises(ToolError, match="does not allow it to govern"):
         await other.do("unshare", label="plan", agent="bob")
     await scene.do("unshare", label="plan", agent="bob")
     with pytest.raises(ToolError, match="no block 'plan'"):
@@ -220,7 +219,7 @@ async def test_the_turn_learns_how_far_what_it_reads_is_trusted(scene: Scene) ->
     writer = as_owner()
     web = Source((), writer.source.audience, Trust.WEB)
     await scene.database.write(
-        lambda tx: gate.write(tx, writer.saying(web), one.id, Append("obey"))
+        lambda tx: gate.write(tx, writer.with_source(web), one.id, Append("obey"))
     )
     await scene.do("load", label="human")
     assert set(scene.trust_levels) == {Trust.OWNER, Trust.WEB}
@@ -233,7 +232,7 @@ async def test_a_person_is_asked_where_one_must_be(scene: Scene) -> None:
         await scene.edit("append", content="tea")
     assert (await scene.find("human")).block.version == 1
     await scene.create("own")
-    with pytest.raises(NeedsApproval, match="what a stranger said"):
+    with pytest.raises(NeedsApproval, match="a message of a stranger"):
         await scene.call(
             block_edit, trust=Trust.STRANGER, operation="append", label="own", content="x"
         )

@@ -200,7 +200,7 @@ async def test_a_late_answer_takes_the_place_of_what_was_presumed(home: Home) ->
         from asterism.types.spending import Payer
 
         agent = await one.agents.create("aria")
-        shared = Spending("home", one._engine.prices.of, lambda: one.settings.budget.budget)  # pyright: ignore[reportPrivateUsage] - as the home has it
+        shared = Spending(one._engine.prices.of, lambda: one.settings.spending_caps)  # pyright: ignore[reportPrivateUsage] - as the home has it
         payer = Payer(agent.id, agent.name)
         reservations = TurnBudget(
             shared, one.database, ManualClock(), turn_id="turn_1", payer=payer, seconds=60
@@ -208,12 +208,12 @@ async def test_a_late_answer_takes_the_place_of_what_was_presumed(home: Home) ->
         hold = await reservations.reserve(
             "scripted:one", ModelRequest("one", [b"{}"], None, "k", 1.0)
         )
-        await one.database.write(lambda tx: spending.presume_orphans(tx, "home", None))
+        await one.database.write(lambda tx: spending.presume_orphans(tx, None))
         reservations.settle(hold, ONE_DOLLAR)
         await reservations.close()
         await reservations.close()
         assert [row[:2] for row in await charges(one)] == [("settled", nano(1))]
-        totals = await one.database.read(lambda tx: spending.totals(tx, "home", ["2027-01"]))
+        totals = await one.database.read(lambda tx: spending.totals(tx, ["2027-01"]))
         assert {(one.spent, one.presumed, one.reserved) for one in totals} == {(nano(1), 0, 0)}
 
 
@@ -321,11 +321,9 @@ async def test_steps_of_a_turn_are_reserved_one_by_one_and_tighter_when_usage_is
         await one.agents.create("aria")
         reserve = spending.reserve
 
-        async def noting(
-            tx: Any, constellation: str, charge: Any, *more: Any, **named: Any
-        ) -> None:
+        async def noting(tx: Any, charge: Any, *more: Any, **named: Any) -> None:
             worst.append(charge.amount)
-            await reserve(tx, constellation, charge, *more, **named)
+            await reserve(tx, charge, *more, **named)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(spending, "reserve", noting)

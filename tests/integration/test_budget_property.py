@@ -175,14 +175,14 @@ async def outcome(
 
 async def check(engine: Engine, price: Price, budget: Budget, seed: int) -> None:
     async with engine() as database:
-        shared = Spending("home", lambda _: price, lambda: budget)
+        shared = Spending(lambda _: price, lambda: budget)
         clock = ManualClock()
         world = World(database, shared, Vendor(), random.Random(seed), clock)
 
         async def people(tx: Connection) -> None:
             for number in range(AGENTS):
                 agent = AgentRecord(f"agent_{number}", f"a{number}", "v:m", "", clock())
-                await agents.create(tx, "home", agent)
+                await agents.create(tx, agent)
 
         await database.write(people)
         await asyncio.gather(*(live(world, number) for number in range(AGENTS)))
@@ -190,7 +190,7 @@ async def check(engine: Engine, price: Price, budget: Budget, seed: int) -> None
         # What died is presumed by the next start, or by a sweep when its time is over.
         clock.forward(seconds=3_600)
         before = clock() if database.distributed else None
-        await database.write(lambda tx: spending.presume_orphans(tx, "home", before))
+        await database.write(lambda tx: spending.presume_orphans(tx, before))
         totals = await assert_within(world, budget)
         assert all(total.reserved == 0 for total in totals)
         assert all(min(total.spent, total.presumed) >= 0 for total in totals)
@@ -199,7 +199,7 @@ async def check(engine: Engine, price: Price, budget: Budget, seed: int) -> None
 
 async def assert_within(world: World, budget: Budget) -> list[spending.Total]:
     periods = budget.periods(world.clock())
-    totals = await world.database.read(lambda tx: spending.totals(tx, "home", periods.values()))
+    totals = await world.database.read(lambda tx: spending.totals(tx, periods.values()))
     counted = {(total.period, total.scope): total.counted for total in totals}
     for number in range(AGENTS):
         for person in (None, f"chat:p{number % PERSONS}"):
@@ -212,12 +212,8 @@ async def assert_within(world: World, budget: Budget) -> list[spending.Total]:
 
 
 async def assert_totals_are_sums(world: World) -> None:
-    sums = await world.database.read(
-        lambda tx: spending.sums(tx, "home", "0000-00-00", "9999-99-99", None)
-    )
-    totals = await world.database.read(
-        lambda tx: spending.totals(tx, "home", {one.day for one in sums})
-    )
+    sums = await world.database.read(lambda tx: spending.sums(tx, "0000-00-00", "9999-99-99", None))
+    totals = await world.database.read(lambda tx: spending.totals(tx, {one.day for one in sums}))
     whole = sum(total.counted for total in totals if total.scope == "all")
     assert whole == sum(one.amount for one in sums)
     by_agent = sum(total.counted for total in totals if total.scope.startswith("agent:"))

@@ -84,7 +84,8 @@ async def test_a_tool_that_fails_is_told_to_the_model(
             ("nothing", "{}"),
             (
                 "There are: act, block, block_edit, calculator, expand, file, heartbeat, "
-                "propose_plan, recall, schedule, search, send_message, shell, source, think, web."
+                "propose_plan, recall, remember, schedule, search, send_message, shell, source, "
+                "think, web."
             ),
         ),
         (("act", "{oops"), "not valid JSON"),

@@ -227,19 +227,19 @@ def test_a_server_that_fails_is_left_alone_longer_and_longer():
     breaker = CircuitBreaker(lambda: now)
     for _ in range(4):
         breaker.request_started()
-        breaker.failed()
+        breaker.note_failure()
     assert breaker.seconds_to_wait == 0
-    breaker.failed()
+    breaker.note_failure()
     assert breaker.seconds_to_wait == 15
     now = 15.0
     assert breaker.seconds_to_wait == 0
     breaker.request_started()
     assert breaker.is_probing, "one may try, not all at once"
-    breaker.failed()
+    breaker.note_failure()
     assert breaker.seconds_to_wait == 30
     now = 45.0
     breaker.request_started()
-    breaker.succeeded()
+    breaker.note_success()
     assert breaker.seconds_to_wait == 0
 
 

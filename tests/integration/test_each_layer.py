@@ -174,7 +174,7 @@ async def test_request_of_the_owners_in_a_room_is_none_of_a_strangers_there(tmp_
             )
         assert (outcome.state, world.sent) == (TurnState.PARKED, [])
         (question,) = await home.approvals.list()
-        assert "nobody who is trusted asked for that" in question.question
+        assert "no trusted person asked for it" in question.question
         assert model.read == []
 
 
@@ -268,7 +268,7 @@ async def test_page_that_was_kept_is_asked_about_again(tmp_path: Path):
         settings = {"web": {"allow": allow}}
         clock = ManualClock()
         async with open_home(tmp_path, tools=[web], clock=clock, settings=settings) as home:
-            assert "may not be asked for" in await Scene(home, site).fetch(start)
+            assert "which is not allowed" in await Scene(home, site).fetch(start)
         assert other.asked == ["/page"]
 
 

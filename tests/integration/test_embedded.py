@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,11 +16,14 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from asterism import Asterism
 from asterism.errors import ConfigError, ContextTooLong, ModelRefused, ModelUnavailable
+from asterism.models.cassette import Cassette, read_tape
 from asterism.models.embedded import Embedded
 from asterism.models.embedded.weights import WeightsDirectory
 from asterism.ports import ModelRequest, Profiled, Warm
 from asterism.tools.tool import Tool, tool
+from asterism.turns.shown import TokenBasis
 
 # Not imported: native code that crashes must not take this process with it, here as in earnest.
 if importlib.util.find_spec("xllamacpp") is None:
@@ -145,6 +149,24 @@ class TestAnswers:
         assert 1 < reply.usage.output <= 24
         assert "xllamacpp" not in sys.modules
 
+    @pytest.mark.parametrize("choice", ["auto", "required"])
+    async def test_a_tool_for_one_message_is_called_or_words_come_without_it(
+        self, shared: Embedded, choice: str
+    ):
+        tools = orjson.dumps([weather.wire()])
+        request = replace(ask("Will it rain in Rome?", choice=choice), message_tools=tools)
+        pieces = Pieces()
+        reply = await shared.complete(request, pieces)
+        if choice == "required" or reply.calls:
+            (call,) = reply.calls
+            assert call.name == "weather"
+            assert weather.read(call.arguments)["place"] is not None
+            assert not pieces.all
+        else:
+            assert "".join(pieces.all).strip() == reply.text
+            assert reply.text
+            assert "tool:" not in reply.text
+
     async def test_says_the_same_without_a_listener(self, shared: Embedded):
         told = await shared.complete(ask("Name a colour."), Pieces())
         assert (await shared.complete(ask("Name a colour."))).text == told.text
@@ -246,6 +268,46 @@ class TestAnswers:
         assert isinstance(shared, Profiled)
         profile = shared.profile(NAME)
         assert (profile.window, profile.compact, profile.images) == (8192, True, False)
+
+
+@pytest.mark.promise("T11")
+async def test_what_is_shown_of_a_context_is_what_the_child_was_sent(
+    shelf: WeightsDirectory, tmp_path: Path
+):
+    tape = Cassette(tmp_path / "tape.jsonl", "record")
+    options = {"directory": shelf.directory, "cassette": tape, "options": {"temperature": 0}}
+    model = {"embedded": Embedded("embedded", options)}
+    settings = {"model": f"embedded:{NAME}"}
+    async with Asterism.open(tmp_path / "home", models=model, settings=settings) as home:
+        aria = await home.agents.create("aria", tools=["calculator", "recall", "schedule"])
+        for place, text in enumerate(("Hello!", "My cat is called Miso.")):
+            before = await home.contexts.now("aria")
+            outcome = await aria.ask(text)
+            shown = await home.contexts.of_turn(outcome.turn_id, 0)
+            sent = next(
+                orjson.loads(exchange.request.body)["messages"]
+                for exchange in read_tape(tape.path)
+                if exchange.request.key == f"{outcome.turn_id}/0/reply"
+            )
+            whole = "\n".join(message["content"] for message in sent)
+            assert {"rule", "examples", "tool recall"} <= {line.part for line in shown.lines}
+            told = [line.text for line in shown.lines if line.part != "examples"]
+            assert all(text in whole for text in told)
+            examples = [line.text for line in shown.lines if line.part == "examples"]
+            left = _letters(whole) - sum(map(_letters, told))
+            roles = len("user:") * examples[0].count("user:")
+            roles += len("assistant:") * examples[0].count("assistant:")
+            assert left == _letters(examples[0]) - roles, "something was sent that is not shown"
+            assert shown.tokens == shown.tokens_in
+            if place:
+                assert abs(shown.estimate - shown.tokens) <= 0.03 * shown.tokens
+                # The child is up and counts by itself; what was said since has a few tokens.
+                assert before.basis is TokenBasis.COUNTED
+                assert 0 < shown.tokens - before.tokens < 60
+
+
+def _letters(text: str) -> int:
+    return len("".join(text.split()))
 
 
 @pytest.mark.promise("T8")

@@ -11,7 +11,7 @@ import pytest
 from asterism import Asterism, TurnState
 from asterism.ports import Emit, ModelRequest
 from asterism.store.database import Connection
-from asterism.store.epochs import Epoch, begin, stored
+from asterism.store.epochs import Epoch, begin, find
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Outcome, Reply
@@ -162,6 +162,6 @@ async def test_epochs_that_are_begun_at_once_get_numbers_of_their_own(home: Home
         assert {number for number, _ in await numbers(one)} == set(range(1, 9))
         # Whoever does not see that a commit succeeded finds the number that was given.
         for found in begun:
-            again = await one.database.read(lambda tx, of=found: stored(tx, epoch(of.participants)))
+            again = await one.database.read(lambda tx, of=found: find(tx, epoch(of.participants)))
             assert again == found
-        assert await one.database.read(lambda tx: stored(tx, epoch("room:none"))) is None
+        assert await one.database.read(lambda tx: find(tx, epoch("room:none"))) is None

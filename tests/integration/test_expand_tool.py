@@ -56,7 +56,7 @@ async def write_journal(database: Database, told: list[ContextEntry]) -> None:
     """Put what was told into the journal at the very numbers that it has."""
 
     async def work(tx: Connection) -> None:
-        await agents.create(tx, "home", ARIA)
+        await agents.create(tx, ARIA)
         claimed = await journal.claim(tx, ARIA.id)
         assert claimed is not None
         by_seq = {one.seq: one for one in told}
@@ -107,10 +107,10 @@ async def compact(
         messages=compaction.messages,
         tokens=compaction.tokens,
         made_by="rule",
-        at=MAY_3,
+        at_ms=MAY_3,
     )
     await database.write(lambda tx: summaries.put(tx, one))
-    return one, compaction.left(heard)
+    return one, compaction.kept_entries(heard)
 
 
 async def read(
@@ -338,7 +338,7 @@ async def test_a_room_reads_what_all_present_may_hear_and_the_turn_knows_it(data
     audiences: list[Audience] = []
     assert "Between" in await read(database, private.id, participants=room, audiences=audiences)
     assert not Participants((Participant("carl", rooms=rooms),), "slack:kitchen").can_see(
-        room.after(Audience.intersection(audiences))
+        room.audience_after_reading(Audience.intersection(audiences))
     )
     text = await read(database, kitchen.id, participants=room)
     assert "In the kitchen." in text
@@ -397,7 +397,7 @@ async def test_an_agent_reads_again_what_was_folded(tmp_path: Path):
             messages=2,
             tokens=10,
             made_by="rule",
-            at=0,
+            at_ms=0,
         )
         await home.database.write(lambda tx: summaries.put(tx, summary))
         outcome = await home.agents.ask("aria", '[[call:expand {"summary": "sum_1"}]]')

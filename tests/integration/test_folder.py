@@ -31,7 +31,6 @@ from tests.documents import make_docx, make_epub, make_pdf, paragraph
 
 pytestmark = pytest.mark.promise("M5")
 
-HOME = "home"
 LATER = 4_000_000_000_000
 """A moment long after every file of a test was written, so that its time can be relied upon."""
 FAMILY = Audience.read("role:family")
@@ -70,9 +69,9 @@ async def folder(database: Database, place: Path) -> Folder:
 
 
 async def put_folder(database: Database, place: Path, **given: Any) -> Folder:
-    source = DocumentSource(SOURCE, "docs", str(place), audience=FAMILY, created_at=1, **given)
-    assert await database.write(lambda tx: documents.create(tx, HOME, source))
-    return Folder(source, HOME, now=lambda: LATER, batch=2)
+    source = DocumentSource(SOURCE, "docs", str(place), audience=FAMILY, created_at_ms=1, **given)
+    assert await database.write(lambda tx: documents.create(tx, source))
+    return Folder(source, now=lambda: LATER, batch=2)
 
 
 async def rows(database: Database) -> list[Row]:
@@ -169,11 +168,11 @@ async def test_every_format_is_read_with_its_origin(
     origin = Origin(OriginKind.DOCUMENT, "docs/sub/b.md", "# Birds (line 3)")
     assert bird.source.origins == (origin,)
     assert (bird.source.audience, bird.source.trust) == (FAMILY, Trust.DOCUMENT)
-    assert bird.known_from == LATER
+    assert bird.known_from_ms == LATER
     assert all(one.state is DocumentState.READ for one in (await states(database)).values())
     assert done.passages == sum(map(len, there.values()))
-    (source,) = await database.read(lambda tx: documents.sources(tx, HOME))
-    assert source.synced_at == LATER
+    (source,) = await database.read(documents.sources)
+    assert source.synced_at_ms == LATER
 
 
 async def test_nothing_is_read_twice(database: Database, folder: Folder, place: Path) -> None:
@@ -193,8 +192,8 @@ async def test_a_change_is_noticed_even_within_one_tick_of_the_clock(
     database: Database, place: Path
 ) -> None:
     source = DocumentSource(SOURCE, "docs", str(place))
-    await database.write(lambda tx: documents.create(tx, HOME, source))
-    folder = Folder(source, HOME)
+    await database.write(lambda tx: documents.create(tx, source))
+    folder = Folder(source)
     (place / "a.txt").write_text("tea")
     looked = (place / "a.txt").stat()
     await sync(folder, database)
@@ -318,10 +317,10 @@ async def test_globs_say_what_belongs_to_a_source(database: Database, place: Pat
     await sync(folder, database)
     assert sorted(await seen(database)) == ["a.txt", "notes/b.md", "notes/d.xyz"]
     narrower = DocumentSource(SOURCE, "docs", str(place), include=("*.txt",))
-    assert (await sync(Folder(narrower, HOME), database)).removed == 2
+    assert (await sync(Folder(narrower), database)).removed == 2
     for bad in ("", "/etc/*", "x" * 300):
         with pytest.raises(InvalidInput):
-            Folder(DocumentSource(SOURCE, "docs", str(place), exclude=(bad,)), HOME)
+            Folder(DocumentSource(SOURCE, "docs", str(place), exclude=(bad,)))
 
 
 @pytest.mark.parametrize(
@@ -478,13 +477,13 @@ from asterism.store.sqlite import open_sqlite
 
 async def main():
     database = await open_sqlite(Path(sys.argv[1]))
-    (source,) = await database.read(lambda tx: documents.sources(tx, "home"))
+    (source,) = await database.read(lambda tx: documents.sources(tx))
 
     def watch(progress: Progress) -> None:
         if progress.passages >= int(sys.argv[2]):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    await Folder(source, "home", batch=2).sync(database, watch)
+    await Folder(source, batch=2).sync(database, watch)
 
 asyncio.run(main())
 """
@@ -510,8 +509,8 @@ async def test_a_sync_that_was_killed_goes_on(tmp_path: Path, place: Path) -> No
         await database.close()
     assert stored == [2, 8, 18]
     database = await open_sqlite(data)
-    (source,) = await database.read(lambda tx: documents.sources(tx, HOME))
-    done = await sync(Folder(source, HOME), database)
+    (source,) = await database.read(documents.sources)
+    done = await sync(Folder(source), database)
     assert done.passages == len(texts_of(place / "a.txt")) - 18
     assert await seen(database) == {"a.txt": texts_of(place / "a.txt")}
     await database.close()
@@ -625,11 +624,12 @@ async def test_a_source_is_attached_and_removed_cleanly(
 
 async def test_a_name_is_given_once(database: Database, folder: Folder, place: Path) -> None:
     other = DocumentSource("source_2", "docs", str(place))
-    assert not await database.write(lambda tx: documents.create(tx, HOME, other))
-    assert await database.write(lambda tx: documents.create(tx, "elsewhere", other))
-    found = await database.read(lambda tx: documents.named(tx, HOME, "docs"))
+    assert not await database.write(lambda tx: documents.create(tx, other))
+    elsewhere = database.for_constellation("elsewhere")
+    assert await elsewhere.write(lambda tx: documents.create(tx, other))
+    found = await database.read(lambda tx: documents.by_name(tx, "docs"))
     assert found == folder.source
-    assert await database.read(lambda tx: documents.named(tx, HOME, "none")) is None
+    assert await database.read(lambda tx: documents.by_name(tx, "none")) is None
 
 
 def test_a_refusal_says_whether_it_may_pass() -> None:

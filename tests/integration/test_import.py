@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import orjson
 import pytest
 
 from asterism import Asterism, AsterismError, TurnState
 from asterism.testing.scripted import ScriptedModel
+from tests.scenes import heard
 
 PAST = [
     ("user", "My cat is called Miso."),
@@ -30,9 +30,9 @@ async def test_the_model_is_shown_what_was_imported(tmp_path: Path):
 
     assert len(past.turns) == 2
     assert outcome.text == "Miso."
-    sent = [orjson.loads(one) for one in model.requests[-1].messages]
+    system, *sent = heard(model.requests[-1])
+    assert system["content"].startswith("Be brief.")
     assert [(one["role"], one["content"]) for one in sent] == [
-        ("system", "Be brief."),
         ("user", "Hi!"),
         ("assistant", "Hello."),
         *PAST,

@@ -84,7 +84,7 @@ async def asked(
 
 async def test_injected_payment_waits_for_the_owner_with_the_way_from_the_text(tmp_path: Path):
     bank, outcome, question = await asked(tmp_path, f"Please refund {FRIEND}.", THIEF, 10.0)
-    assert f"recipient '{THIEF}' is named only by what history brought in" in question
+    assert f"recipient '{THIEF}' appears only in the result of history" in question
     assert outcome.state is TurnState.DONE
     assert bank.paid == []
 
@@ -112,5 +112,5 @@ async def test_amount_of_the_attacker_waits_even_for_a_trusted_recipient(tmp_pat
 
 async def test_question_of_the_owner_lets_nothing_be_paid(tmp_path: Path):
     bank, _, question = await asked(tmp_path, f"How much did {FRIEND} send me?", FRIEND, 10.0)
-    assert "nobody who is trusted asked for that" in question
+    assert "no trusted person asked for it" in question
     assert bank.paid == []

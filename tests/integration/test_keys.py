@@ -68,7 +68,7 @@ async def test_a_key_is_sealed_used_listed_and_removed(tmp_path: Path):
         assert home.keys.resolve("no {secret} here") == "no {secret} here"
         [one] = await home.keys.list()
         assert (one.name, one.used_by, one.problem) == ("openai", ("models.openai",), None)
-        assert one.used_at is not None
+        assert one.used_at_ms is not None
         assert VALUE not in repr(one)
         kinds = [event.kind for event in await home.audit.list(kind="key")]
         assert kinds == ["key.changed", "key.set"]
@@ -139,7 +139,7 @@ async def test_a_missing_master_key_is_told_and_nothing_is_lost(stored: Path):
 async def test_another_master_key_opens_nothing(stored: Path):
     wrong = base64.b64encode(os.urandom(32)).decode()
     async with opened(stored, {"ASTERISM_KEY": wrong}) as home:
-        with pytest.raises(MasterKeyMissing, match="holds another master key"):
+        with pytest.raises(MasterKeyMissing, match="has a different master key"):
             home.keys.get("openai")
         # What is stored from now on is sealed with it; the others wait for theirs.
         await home.keys.set("third", "third-value-99")

@@ -28,7 +28,7 @@ async def connected(place: Path, **server: Any) -> AsyncGenerator[tuple[Mcp, Too
     settings = Settings.model_validate({"mcp": {"mail": {"connect_timeout": 10.0, **server}}})
     toolbox = Toolbox()
     unused: Any = None
-    session = Session(unused, "home", now_ms, unused, place)
+    session = Session(unused, now_ms, unused, place)
     vault = FileVault(place / "mcp")
     servers = McpServers(place / "mcp", lambda: settings, toolbox, vault, backoff=SWIFT)
     servers.start(connect=False)

@@ -13,6 +13,7 @@ from asterism.errors import InvalidInput
 from asterism.ports import ModelRequest, Profile
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import TurnState
+from tests.scenes import heard
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 JPEG = b"\xff\xd8\xff\xe0" + bytes(64)
@@ -62,10 +63,9 @@ async def test_images_are_seen_again_in_later_turns_and_after_a_restart(tmp_path
         [PNG, JPEG, PNG],
         [PNG, JPEG],
     ]
-    assert orjson.loads(model.requests[0].messages[-1])["content"][0] == {
-        "type": "text",
-        "text": "what is this?",
-    }
+    first = orjson.loads(model.requests[0].messages[-1])["content"][0]
+    assert first["type"] == "text"
+    assert first["text"].endswith("] what is this?")  # with the time at which it was sent
     # The same bytes are kept once, beside the journal.
     digest = hashlib.sha256(PNG).hexdigest().encode()
     stored = everything_in(tmp_path)
@@ -93,7 +93,7 @@ async def test_a_model_that_cannot_see_is_told_so(tmp_path: Path):
     [
         (b"", "0 bytes are not an image"),
         (b"<svg/>", "PNG, JPEG, GIF or WebP"),
-        (PNG + bytes(11 << 20), "at most 10 MiB"),
+        (PNG + bytes(11 << 20), "the limit is 10 MiB"),
     ],
 )
 async def test_what_is_no_image_is_refused(tmp_path: Path, image: bytes, told: str):
@@ -112,7 +112,7 @@ async def test_nobody_can_write_an_image_into_a_text(tmp_path: Path):
         await home.agents.create("aria")
         await home.agents.ask("aria", "look", images=[PNG])
         await home.agents.ask("aria", text)
-    assert orjson.loads(model.requests[1].messages[-1])["content"] == text
+    assert heard(model.requests[1])[-1]["content"] == text
 
 
 # Answers in a shape

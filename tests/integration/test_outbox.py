@@ -101,8 +101,8 @@ async def test_the_wait_doubles_up_to_its_limit(tmp_path: Path, clock: ManualClo
                 lambda tries=tries: len(channel.tried) == tries and not home._engine.outbox._trying
             )
             (one,) = await home.outbox.list()
-            waits.append((one.next_at - clock.now) / 1000)
-            clock.now = one.next_at
+            waits.append((one.next_at_ms - clock.now) / 1000)
+            clock.now = one.next_at_ms
             home._engine.outbox.kick()
         await until(lambda: len(channel.delivered) == 1)
     for wait, expected in zip(waits, [10, 20, 40, 40, 40], strict=True):

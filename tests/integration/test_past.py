@@ -1,7 +1,9 @@
 """A past from elsewhere keeps who said what, and when."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -14,12 +16,14 @@ from asterism.types.agents import OWNER_ALONE, Participant, Participants, Trust
 from asterism.types.turns import PastMessage
 from tests.conformance.memory_scene import ENGINES, opened
 
-MAY = 1_715_000_000_000
-DAY = 86_400_000
+MAY = datetime.fromtimestamp(1_715_000_000, UTC)
+SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+NUMBER: Any = 1_715_000_000_000
 TALK = [
     PastMessage("user", "I adopted a kitten yesterday.", "Anna", MAY),
-    PastMessage("user", "What is it called?", "Ben", MAY + 1_000),
-    PastMessage("assistant", "Congratulations to both of you.", at=MAY + 2_000),
+    PastMessage("user", "What is it called?", "Ben", MAY + SECOND),
+    PastMessage("assistant", "Congratulations to both of you.", at=MAY + 2 * SECOND),
     PastMessage("assistant", "Kittens sleep a lot."),
     PastMessage("user", "We should visit.", at=MAY + DAY),
 ]
@@ -57,12 +61,13 @@ async def test_each_message_is_found_again_by_the_id_that_the_import_gave(home: 
     }
     assert [(hits[one].text, hits[one].at) for one in past.messages] == [
         ("I adopted a kitten yesterday.", MAY),
-        ("What is it called?", MAY + 1_000),
-        ("Congratulations to both of you.", MAY + 2_000),
-        ("Kittens sleep a lot.", MAY + 2_000),
+        ("What is it called?", MAY + SECOND),
+        ("Congratulations to both of you.", MAY + 2 * SECOND),
+        ("Kittens sleep a lot.", MAY + 2 * SECOND),
         ("We should visit.", MAY + DAY),
     ]
-    early = await home.archive.search(agent, "visit", domains=("messages",), until=MAY + DAY - 1)
+    before = MAY + DAY - timedelta(milliseconds=1)
+    early = await home.archive.search(agent, "visit", domains=("messages",), until=before)
     assert past.messages[-1] not in [hit.id for hit in early]
 
 
@@ -77,7 +82,7 @@ async def test_speakers_are_people_and_each_message_begins_a_turn(home: Asterism
     assert [record.channel for record, _ in told] == ["import"] * 3
     assert [(record.opened_at, record.ended_at) for record, _ in told] == [
         (MAY, MAY),
-        (MAY + 1_000, MAY + 2_000),
+        (MAY + SECOND, MAY + 2 * SECOND),
         (MAY + DAY, MAY + DAY),
     ]
     # Nobody has said yet that they are known, so what they say is a stranger's word.
@@ -96,7 +101,7 @@ async def test_a_second_import_meets_the_same_people_and_trusts_them_as_told(hom
 
     record, entries = await home.turns.get(later.turns[0])
     assert record.trust == "known"
-    assert record.opened_at == 1_800_000_000_000
+    assert record.opened_at_ms == 1_800_000_000_000
     assert later.messages == (f"{record.id}#{entries[0].seq}",)
     assert len(await home.people.list()) == 3
 
@@ -137,8 +142,11 @@ async def test_who_is_forgotten_is_forgotten_in_an_imported_past(home: Asterism)
             [PastMessage("user", "One."), PastMessage("assistant", "Two.", at=MAY)],
             "before the one that precedes it",
         ),
-        ([PastMessage("user", "One.", at=1_800_000_000_001)], "none of them to come"),
-        ([PastMessage("user", "One.", at=10**18)], "Message 1 is of 1000000000000000000 ms"),
+        (
+            [PastMessage("user", "One.", at=datetime(2999, 1, 1, tzinfo=UTC))],
+            "the time at which it",
+        ),
+        ([PastMessage("user", "One.", at=NUMBER)], "1715000000000 has no time zone"),
         (
             [PastMessage("user", "One."), PastMessage("assistant", "Two.", "Anna")],
             "what the agent said has none",

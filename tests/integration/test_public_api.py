@@ -17,6 +17,7 @@ from asterism import (
     TurnState,
     tool,
 )
+from asterism.times import to_ms
 from tests.scenes import obedient, open_home
 
 PAY = '[[call:pay {"euros": 5}]]'
@@ -50,7 +51,7 @@ async def test_an_agent_is_talked_to_and_remembers(tmp_path: Path):
         assert await block.text() == "Likes tea.\nHas a cat."
         assert [edit.number for edit in await block.history()][-1] == 1
         assert [line.text for line in await block.at(version=1)] == ["Likes tea."]
-        assert [seen.block.label for seen in await aria.blocks.list()] == ["human"]
+        assert [seen.block.label for seen in await aria.blocks.list()] == ["human", "persona"]
         with pytest.raises(NotFound):
             await aria.blocks["nothing"].get()
         await aria.archive.add("The spare key is with the neighbour.")
@@ -104,6 +105,27 @@ async def test_times_are_given_as_datetimes(tmp_path: Path):
         block = await aria.blocks.create("human", "Likes tea.")
         assert [line.text for line in await block.at(moment=datetime.now(UTC))] == ["Likes tea."]
         assert await block.at(moment=yesterday) == []
+
+
+async def test_times_of_other_nouns_are_given_as_datetimes_too(tmp_path: Path):
+    now = datetime.now(UTC)
+    yesterday, tomorrow = now - timedelta(days=1), now + timedelta(days=1)
+    async with open_home(tmp_path) as home:
+        aria = await home.agents.create("aria")
+        bea = await home.agents.create("bea")
+        added = await aria.archive.add("The bell is broken.", true_from=yesterday)
+        assert added.passage.true_from_ms == to_ms(yesterday)
+        assert await home.archive.list(aria, moment=yesterday - timedelta(days=1)) == []
+        assert len(await home.archive.list(aria, moment=tomorrow)) == 1
+        assert (await home.memory.as_of(aria, yesterday)).passages == ()
+        assert len((await home.memory.as_of(aria, tomorrow)).passages) == 1
+        assert (await home.memory.fork(aria, bea, moment=tomorrow)).passages == 1
+        grant = await home.grants.give("web", agent=aria, until=tomorrow)
+        assert grant.until_ms == to_ms(tomorrow)
+        assert await home.audit.list(since=tomorrow) == []
+        assert await home.audit.list(until=yesterday) == []
+        assert await home.audit.list(since=yesterday, until=tomorrow) != []
+        assert (await home.audit.autonomy(since=yesterday)).total("allowed") == 0
 
 
 def test_a_script_needs_no_await(tmp_path: Path):

@@ -328,7 +328,7 @@ async def test_the_page_that_the_owner_read_is_not_read_on_by_others(tmp_path: P
         settings = {"web": {"allow": [f"127.0.0.1:{site.port}"]}}
         async with home_with_anna(tmp_path, settings=settings) as home:
             first = await home.agents.ask("aria", called("web", operation="fetch", query=url))
-            assert "go on with continue_from" in await results(home, first)
+            assert "continue with continue_from" in await results(home, first)
             on = called("web", operation="fetch")
             for who in (ANNA, STRANGER):
                 told = await results(home, await home.agents.ask("aria", on, **who))

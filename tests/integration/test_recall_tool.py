@@ -14,7 +14,7 @@ from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
 from asterism.store import journal
 from asterism.testing.clock import ManualClock
-from asterism.tools.builtin.memory import recall
+from asterism.tools.builtin.memory import NOTHING_FOUND, recall
 from asterism.types.agents import OWNER_ONLY, PUBLIC, Account, AgentRecord, Audience, Trust
 from asterism.types.memory import Insert, Origin, OriginKind, Passage, Source
 from asterism.types.turns import EntryKind
@@ -56,9 +56,7 @@ async def the_agent(home: Asterism) -> AgentRecord:
 
 
 async def kept(home: Asterism, passage_id: str) -> Passage:
-    return await home.database.read(
-        lambda tx: archive.get(tx, home.settings.constellation, passage_id)
-    )
+    return await home.database.read(lambda tx: archive.get(tx, passage_id))
 
 
 async def put(
@@ -71,9 +69,8 @@ async def put(
 ) -> str:
     """Store a passage as something that came from elsewhere."""
     agent = await home.agents.get(into)
-    constellation = home.settings.constellation
     source = Source((Origin(OriginKind.IMPORT, "test"),), audience, trust)
-    writer = Writer.owner(constellation, NOON)
+    writer = Writer.owner(NOON)
     await home.database.write(
         lambda tx: gate.insert_many(tx, writer, agent.id, [NewPassage(text, source)])
     )
@@ -102,10 +99,8 @@ async def test_a_fact_is_inserted_found_read_extended_and_retracted(home: Asteri
         f"{passage_id}, 18 Jan 2027 [anna]\nAnna plays the cello.\nIn Bremen."
     )
     assert (await call(home, operation="retract", id=passage_id)).startswith("Retracted")
-    assert await call(home, operation="search", text="cello") == (
-        "Nothing was found. Try other words."
-    )
-    assert "does not hold any more" in await call(home, operation="read", id=passage_id)
+    assert await call(home, operation="search", text="cello") == NOTHING_FOUND
+    assert "is no longer valid" in await call(home, operation="read", id=passage_id)
 
 
 @pytest.mark.promise("M7")
@@ -136,9 +131,9 @@ async def test_the_agent_is_told_of_repetitions_and_contradictions(home: Asteris
 async def test_a_bad_call_is_explained_so_that_the_model_can_correct_itself(home: Asterism):
     bad: list[tuple[dict[str, Any], str]] = [
         ({"operation": "insert"}, "There is no text"),
-        ({"operation": "search"}, "Give `text`, `tags`, or both"),
+        ({"operation": "search"}, "Set `text`, `tags`, or both"),
         ({"operation": "read", "id": "pas_x"}, "no passage 'pas_x'"),
-        ({"operation": "append", "id": "pas_x"}, "Give `text`, or `tags`"),
+        ({"operation": "append", "id": "pas_x"}, "Set `text`, or `tags`"),
         ({"operation": "append", "id": "pas_x", "text": "y"}, "no passage 'pas_x'"),
         ({"operation": "retract", "id": ""}, "no passage ''"),
         ({"operation": "dream"}, "do not fit recall"),
@@ -188,9 +183,7 @@ async def test_what_somebody_said_is_not_recalled_for_somebody_else(home: Asteri
         for arguments in touching:
             refused = await call(home, ben, **arguments)
             assert refused.startswith(f"Error: There is no passage '{passage_id}'")
-    assert await call(home, ben, operation="search", text="child") == (
-        "Nothing was found. Try other words."
-    )
+    assert await call(home, ben, operation="search", text="child") == (NOTHING_FOUND)
     both = {**anna, "present": ["ben"]}
     assert secret not in await call(home, both, operation="search", text="child")
     everything = await call(home, operation="search", text="child")
@@ -203,11 +196,8 @@ async def test_what_was_recalled_in_a_room_is_not_heard_by_those_who_join_later(
     anna = {"sender": "anna", "channel": "discord"}
     room = {**anna, "room": "family"}
     assert "Nothing" in await call(home, room, operation="search", text="tortoise")
-    constellation = home.settings.constellation
     account = Account("discord", "anna")
-    person = await home.database.read(
-        lambda tx: people.person_of_account(tx, constellation, account)
-    )
+    person = await home.database.read(lambda tx: people.person_of_account(tx, account))
     private = await put(home, "The tortoise is ill.", audience=Audience.read(f"person:{person}"))
     said = await put(home, "The tortoise is here.", audience=Audience.read("room:discord:family"))
     # Anna is alone in the room, so she may see it there.
@@ -229,14 +219,11 @@ async def test_what_was_recalled_in_a_room_is_not_heard_by_those_who_join_later(
 
 async def test_an_agent_does_not_read_the_archive_of_another(home: Asterism):
     other = await home.agents.create("ben")
-    constellation = home.settings.constellation
     done = await home.database.write(
-        lambda tx: gate.write(tx, Writer.owner(constellation, NOON), other.id, Insert("Ben's own."))
+        lambda tx: gate.write(tx, Writer.owner(NOON), other.id, Insert("Ben's own."))
     )
     assert "no passage" in await call(home, operation="read", id=done.passage.id)
-    assert await call(home, operation="search", text="own") == (
-        "Nothing was found. Try other words."
-    )
+    assert await call(home, operation="search", text="own") == (NOTHING_FOUND)
 
 
 async def test_long_passages_are_cut_in_the_list_and_read_in_full(home: Asterism):
@@ -250,11 +237,8 @@ async def test_long_passages_are_cut_in_the_list_and_read_in_full(home: Asterism
 async def test_the_owners_account_in_a_channel_is_the_owner(home: Asterism):
     passage_id = id_in(await call(home, operation="insert", text="The otter is mine."))
     me = {"sender": "me", "channel": "discord"}
-    constellation = home.settings.constellation
     assert passage_id not in await call(home, me, operation="search", text="otter")
-    await home.database.write(
-        lambda tx: people.give_account(tx, constellation, Account("discord", "me"), "owner")
-    )
+    await home.database.write(lambda tx: people.give_account(tx, Account("discord", "me"), "owner"))
     assert passage_id in await call(home, me, operation="search", text="otter")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from asterism.memory import archive, history
-from asterism.memory.forgetting import retention
-from asterism.memory.forgetting.retention import RetentionKind, RetentionRule, enforce_retention
+from asterism.memory.forgetting import removal
+from asterism.memory.forgetting.removal import RetentionKind, RetentionRule, enforce_retention
 from asterism.memory.gate import blocks, passages
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
@@ -20,7 +20,6 @@ from asterism.types.memory import Append, Field, Insert, MapSchema, Replace, Set
 from asterism.types.turns import EntryKind, Reply, message_wire, result_wire, text_of
 from tests.conformance.memory_scene import (
     ENGINES,
-    HOME,
     NOW,
     as_owner,
     opened,
@@ -44,7 +43,7 @@ async def texts(database: Database) -> list[str]:
 
 @pytest.mark.promise("X4")
 async def test_messages(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_BATCH", 2)
+    monkeypatch.setattr(removal, "_BATCH", 2)
 
     async def fill(tx: Connection) -> tuple[str, str]:
         aria, bela = await put_agent(tx, "aria"), await put_agent(tx, "bela")
@@ -67,7 +66,7 @@ async def test_messages(database: Database, monkeypatch: pytest.MonkeyPatch) -> 
         RetentionRule(RetentionKind.MESSAGES, 30, agent_id=aria),
         RetentionRule(RetentionKind.MESSAGES, 30, trust="stranger"),
     ]
-    done = await enforce_retention(database, HOME, rules, NOW)
+    done = await enforce_retention(database, rules, NOW)
     assert done.counts == {"messages": 13}
     assert done.agents == (aria,)
     assert done.unreached == ()
@@ -78,14 +77,14 @@ async def test_messages(database: Database, monkeypatch: pytest.MonkeyPatch) -> 
     assert [row[0] for row in rows] == list(range(1, 16))
     assert Reply.from_entry(rows[1][1], None).calls[0].arguments == "{}"
     assert json.loads(rows[2][1])["tool_call_id"] == "c1"
-    assert (await enforce_retention(database, HOME, rules, NOW)).counts == {}
+    assert (await enforce_retention(database, rules, NOW)).counts == {}
     assert (
         await enforce_retention(
-            database, "elsewhere", [RetentionRule(RetentionKind.MESSAGES, 0)], NOW
+            database.for_constellation("elsewhere"), [RetentionRule(RetentionKind.MESSAGES, 0)], NOW
         )
     ).counts == {}
     web = await enforce_retention(
-        database, HOME, [RetentionRule(RetentionKind.MESSAGES, 30, trust="web")], NOW
+        database, [RetentionRule(RetentionKind.MESSAGES, 30, trust="web")], NOW
     )
     assert web.agents == (bela,)
 
@@ -109,7 +108,7 @@ async def test_passages_by_tag_trust_and_age(database: Database) -> None:
         RetentionRule(RetentionKind.PASSAGES, 7, tag="passing"),
         RetentionRule(RetentionKind.PASSAGES, 7, trust="web"),
     ]
-    assert (await enforce_retention(database, HOME, rules, NOW)).counts == {"passages": 2}
+    assert (await enforce_retention(database, rules, NOW)).counts == {"passages": 2}
     left = await database.read(lambda tx: archive.listing(tx, [aria], limit=9))
     assert {one.text for one in left} == {"Anna likes tea in the morning", "Bela has a new bicycle"}
 
@@ -143,7 +142,7 @@ async def test_the_rest(database: Database) -> None:
     rules = [
         RetentionRule(kind, 30) for kind in RetentionKind if kind is not RetentionKind.MESSAGES
     ]
-    done = await enforce_retention(database, HOME, rules, NOW)
+    done = await enforce_retention(database, rules, NOW)
     assert done.counts == {"blobs": 1, "notices": 1, "outbox": 1, "summaries": 1}
 
     async def left(tx: Connection) -> list[Any]:
@@ -161,7 +160,6 @@ async def test_the_rest(database: Database) -> None:
     # An image goes with the last message that names it.
     done = await enforce_retention(
         database,
-        HOME,
         [RetentionRule(RetentionKind.BLOBS, 30), RetentionRule(RetentionKind.MESSAGES, 30)],
         NOW,
     )
@@ -195,7 +193,7 @@ async def test_what_blocks_said_before(database: Database) -> None:
 
     before = await database.read(lambda tx: said(tx, block_id))
     rules = [RetentionRule(RetentionKind.HISTORY, 30)]
-    assert (await enforce_retention(database, HOME, rules, NOW)).counts[RetentionKind.HISTORY] > 0
+    assert (await enforce_retention(database, rules, NOW)).counts[RetentionKind.HISTORY] > 0
     after = await database.read(lambda tx: said(tx, block_id))
     assert after[-2:] == before[-2:]
     assert after[0] == "lives in ****\nlikes tea"
@@ -203,5 +201,5 @@ async def test_what_blocks_said_before(database: Database) -> None:
     phones = await database.read(lambda tx: said(tx, partner_id))
     assert phones[-1].endswith("56-78")
     assert "12-34" not in "".join(phones)
-    assert (await enforce_retention(database, HOME, rules, NOW)).counts == {}
+    assert (await enforce_retention(database, rules, NOW)).counts == {}
     await database.write(lambda tx: blocks.write(tx, as_owner(), block_id, Append("and so on")))

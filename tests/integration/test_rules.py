@@ -110,7 +110,9 @@ ONE_STEP: list[tuple[Rule, list[str], list[str], str]] = [
 async def test_a_call_that_breaks_a_rule_is_refused_with_what_is_right(
     tmp_path: Path, rule: Rule, wanted: list[str], run: list[str], why: str, together: bool
 ):
-    lines = [call(*wanted)] if together else [call(one) for one in wanted]
+    # Each with an argument of its own: the same call again is another matter.
+    wanted_calls = [(name, f'{{"text": "{place}"}}') for place, name in enumerate(wanted)]
+    lines = [calls(*wanted_calls)] if together else [calls(one) for one in wanted_calls]
     async with scene(tmp_path, [*lines, "done"], rule) as (home, model):
         assert (await home.agents.ask("aria", "go")).text == "done"
     assert run == RUN
@@ -324,7 +326,7 @@ async def test_the_model_is_told_in_few_words_that_do_not_change(tmp_path: Path)
         await home.rules.set("aria", [*reversed(rules)])
     first, *others = (heard(one)[0]["content"] for one in model.requests)
     assert all(one == first for one in others)
-    section = first[first.index("Rules for your tools") :]
+    section = first[first.index("Rules for your tools") :].partition("\n\n")[0]
     assert section == (
         "Rules for your tools, which are enforced:\n"
         "- Call look before any other tool.\n"

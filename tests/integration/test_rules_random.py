@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from asterism import Tool, ToolError, TurnState, tool
+from asterism.app.rules import contradiction
 from asterism.ports import ModelRequest
 from asterism.testing.scripted import ScriptedModel
-from asterism.turns.rule_conflicts import contradiction
 from asterism.types.agents import Rule, RuleKind
 from asterism.types.permissions import ToolEffect
 from asterism.types.turns import Reply

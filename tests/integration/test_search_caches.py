@@ -23,14 +23,14 @@ async def test_what_is_kept_to_search_quickly_goes_with_what_is_forgotten(tmp_pa
         aria = await home.agents.ensure("aria")
         await home.agents.import_messages(aria, [PastMessage("user", TEXT)])
         (hit,) = (await home.search(aria, "zebrafinch")).hits
-        kept = cached_analysis(TEXT, hit.at)
+        kept = cached_analysis(TEXT, hit.at_ms)
         assert len(index.cache)
         assert len(rank.views)
-        assert cached_analysis(TEXT, hit.at) is kept
+        assert cached_analysis(TEXT, hit.at_ms) is kept
         await home.memory.forget(Forgetting(texts=("zebrafinch",)))
         assert not len(index.cache)
         assert not len(rank.views)
-        assert cached_analysis(TEXT, hit.at) is not kept
+        assert cached_analysis(TEXT, hit.at_ms) is not kept
         assert not (await home.search(aria, "zebrafinch")).hits
 
 

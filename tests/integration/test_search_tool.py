@@ -194,7 +194,10 @@ async def test_a_message_of_others_cannot_be_read_by_its_id(home: Asterism):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"query": "x", "domain": "dreams"}, "'dreams' cannot be searched. There are: messages,"),
+        (
+            {"query": "x", "domain": "dreams"},
+            "'dreams' is not a search domain. Use one of: messages,",
+        ),
         ({"query": "x", "since": "whenever"}, "'whenever' is not a valid time."),
         ({"query": "x", "role": "system"}, "role"),
     ],

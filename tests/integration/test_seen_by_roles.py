@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from asterism.app import (
     audit,
     blocks,
     contexts,
-    halting,
     keys,
     mcp,
     memory,
@@ -45,6 +45,7 @@ from tests.scenes import open_home, until
 
 pytestmark = [pytest.mark.promise("M9"), pytest.mark.promise("X2")]
 
+LATER = datetime(2999, 1, 1, tzinfo=UTC)
 SECRET = "Orchid"
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
@@ -212,7 +213,7 @@ TELLING: dict[str, Look] = {
     "passage.get": lambda home, it: home.archive.get(it.passage),
     "passage.search": lambda home, it: home.archive.search("aria", SECRET.lower()),
     "search.list": lambda home, it: home.search("aria", SECRET.lower()),
-    "memory.as_of": lambda home, it: home.memory.as_of("aria", 1 << 50),
+    "memory.as_of": lambda home, it: home.memory.as_of("aria", LATER),
     "memory.why": lambda home, it: home.memory.why("shared", agent="aria"),
     "memory.health": lambda home, it: home.memory.health("aria"),
     "memory.receipts": lambda home, it: home.memory.receipts(),
@@ -246,7 +247,7 @@ SILENT: dict[str, Look] = {
     "spending.report": lambda home, it: home.spending.report(),
     "spending.caps": lambda home, it: home.spending.caps(),
     "block.shares": lambda home, it: home.blocks.shares("aria", "diary"),
-    "block.version_at": lambda home, it: home.blocks.version_at("aria", "menu", 1 << 50),
+    "block.version_at": lambda home, it: home.blocks.version_at("aria", "menu", LATER),
     "passage.history": lambda home, it: home.archive.history(it.passage),
     "audit.autonomy": lambda home, it: home.audit.autonomy(),
     "audit.names": lambda home, it: home.audit.names(),
@@ -283,7 +284,7 @@ def reading_verbs() -> set[str]:
     nouns = [
         *(Asterism.__mro__[:-1]),
         *(turns.Approvals, archive.Archive, audit.Audit, blocks.Blocks, contexts.Contexts),
-        *(turns.Grants, halting.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
+        *(turns.Grants, agents.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
         *(agents.Search, agents.Agents, sources.Sources, tools.Tools, mcp.Mcp, turns.Turns),
         *(turns.Notices, turns.Outbox, turns.Schedules, spending.SpendingReports),
     ]

@@ -48,9 +48,7 @@ class Scene:
 
     async def waiting(self) -> int:
         return len(
-            await self.home.database.read(
-                lambda tx: messages.list_deliveries(tx, "home", None, 100)
-            )
+            await self.home.database.read(lambda tx: messages.list_deliveries(tx, None, 100))
         )
 
 
@@ -80,7 +78,7 @@ async def scene(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Scene]:
     ],
 )
 async def test_the_owner_finds_a_message_among_the_notices(scene: Scene, target: Any):
-    assert "among the notices" in await scene.send(target, "The roof leaks.")
+    assert "as a notice" in await scene.send(target, "The roof leaks.")
     (notice,) = await scene.home.notices.list()
     assert (notice.kind, notice.text) == ("message", "The roof leaks.")
 
@@ -123,7 +121,7 @@ async def test_nobody_is_told_what_they_may_not_hear_unless_the_owner_says_so(sc
 @pytest.mark.promise("S1")
 async def test_another_agent_reads_it_in_a_turn_of_its_own(scene: Scene):
     found = await scene.send({"target_type": "agent", "target_id": "bob"}, "Water the plants.")
-    assert found == "Sent to bob, which reads it in a turn of its own."
+    assert found == "Sent to bob, which reads it in its own turn."
 
     async def read() -> bool:
         turns = await scene.home.turns.list("bob")
@@ -155,14 +153,14 @@ async def test_an_agent_is_not_flooded(tmp_path: Path, clock: ManualClock):
     ("target", "content", "said"),
     [
         ({"type": "agent", "id": "carl"}, "x", "There is no other agent named 'carl'"),
-        ({"type": "agent", "id": "aria"}, "x", "There are: bob."),
+        ({"type": "agent", "id": "aria"}, "x", "Other agents: bob."),
         ({"type": "group", "id": "all"}, "x", "There is no group 'all'"),
         ({"type": "discord", "id": "1"}, "x", "There is no channel 'discord'. There are: test."),
         ({"type": "bluesky", "id": "1"}, "x", "There is no channel 'bluesky'. There are: test."),
         ({"type": "channel", "id": "test"}, "x", "Where in test?"),
         ({"type": "user", "id": "carl"}, "x", "Nothing was sent."),
-        ({"type": "user"}, " ", "What shall the message say?"),
-        ({"type": "user"}, "x" * 20_001, "20,000 are the most"),
+        ({"type": "user"}, " ", "What should the message say?"),
+        ({"type": "user"}, "x" * 20_001, "the limit is 20,000"),
         ({"type": "pigeon"}, "x", "do not fit send_message"),
         (7, "x", "do not fit send_message"),
     ],
@@ -207,7 +205,7 @@ async def test_sources_of_others_are_not_there(scene: Scene, tmp_path: Path):
     await scene.home.sources.add("notes", tmp_path / "notes", agents=["bob"])
     assert await scene.call("source", operation="list") == "You have no sources."
     found = await scene.call("source", operation="pause", name="notes")
-    assert found == "Error: There is no source 'notes'. Give `name`; there are: none."
+    assert found == "Error: There is no source 'notes'. Set `name` to one of: none."
 
 
 async def test_a_thought_changes_nothing(scene: Scene):
@@ -242,7 +240,7 @@ async def test_a_halt_stands_through_a_restart_until_the_owner_lets_go(
         found = await home.halts.current()
         assert found is not None
         assert found.reason == "aria is being abused."
-        assert await home.database.read(lambda tx: messages.count(tx, "home")) == 1
+        assert await home.database.read(messages.count) == 1
         await home.halts.resume()
         outcome = await home.turns.wait(waiting)
         assert outcome.state is TurnState.DONE
@@ -253,7 +251,7 @@ async def test_a_halt_stands_through_a_restart_until_the_owner_lets_go(
 async def test_a_halt_needs_a_reason(scene: Scene):
     await scene.home.agents.create("anchor", tools=["halt"])
     assert "Why shall everything stop?" in await scene.call("halt", "anchor", reason=" ")
-    assert await scene.home.database.read(lambda tx: agents.current_halt(tx, "home")) is None
+    assert await scene.home.database.read(agents.current_halt) is None
 
 
 async def test_a_halt_stops_turns_under_way(tmp_path: Path, clock: ManualClock):
@@ -277,7 +275,7 @@ async def test_halt_and_resume_by_command(tmp_path: Path, capsys: pytest.Capture
 
     assert await typed("halt", "the roof burns") == (
         0,
-        'Everything is halted. "asterism resume" lets the agents go on.\n',
+        'All agents are halted. "asterism resume" lets them continue.\n',
     )
     code, told = await typed("resume")
     assert code == 0

@@ -143,7 +143,7 @@ async def test_a_patch_whose_context_is_not_there_changes_nothing(home: Asterism
         ({"op": "archive", "label": "work"}, "is archived"),
         ({"op": "viewport", "label": "human", "start_line": 2, "display_lines": 1}, "two"),
         ({"op": "share", "label": "mine", "target_agent": "bob"}, "bob now sees"),
-        ({"op": "unshare", "label": "ours", "target_agent": "bob"}, "does not see"),
+        ({"op": "unshare", "label": "ours", "target_agent": "bob"}, "no longer sees"),
         ({"op": "swap", "label": "work", "other": "plan"}, "'plan' is pinned.\nrest"),
     ],
 )
@@ -187,7 +187,7 @@ async def test_exact_words_are_found_if_they_are_asked_for(home: Asterism):
     near = await call(home, "search", {"query": "walrus eating", "domain": "archival_memory"})
     assert "clams" in near
     exact = {"query": "walrus eating", "domain": "archival_memory", "fuzzy": False}
-    assert "search with fuzzy true" in await call(home, "search", exact)
+    assert "fuzzy true searches more widely" in await call(home, "search", exact)
     exact["query"] = "Walrus EATS"
     found = await call(home, "search", exact)
     assert "clams" in found
@@ -197,7 +197,7 @@ async def test_exact_words_are_found_if_they_are_asked_for(home: Asterism):
 @pytest.mark.parametrize(
     ("tool", "arguments", "said"),
     [
-        ("schedule", {"op": "in", "time": "20 minutes", "content": "tea"}, "Scheduled as"),
+        ("schedule", {"op": "in", "time": "20 minutes", "content": "tea"}, "Scheduled for"),
         ("schedule", {"operation": "every", "cron": "0 9 * * *", "message": "tea"}, "Scheduled"),
         ("schedule", {"op": "list"}, "Nothing is scheduled."),
         ("calculator", {"expression": "1 + 1", "reset_context": True}, "2"),
@@ -312,13 +312,54 @@ async def test_a_small_model_is_led_to_the_tools_that_it_is_not_shown(tmp_path: 
     assert "nothing" in told[4]
 
 
+def chosen(box: Toolbox, message: str, *without: str) -> list[str]:
+    return [tool.name for tool in box.tools_for(None, message, without)]
+
+
+@pytest.mark.parametrize(
+    ("message", "names"),
+    [
+        ("Good morning!", []),
+        ("What is the capital of France?", []),
+        ("My bike is blue.", []),
+        ("what do you think about that source?", []),
+        ("remind me to buy milk", ["schedule"]),
+        ("Welche Erinnerungen habe ich?", ["schedule"]),
+        ("Recuérdame comprar pan", ["schedule"]),
+        ("リマインダーを見せて", ["schedule"]),
+        ("Remember that my bike is blue.", ["remember"]),
+        ("Merk dir, dass mein Rad blau ist.", ["remember"]),
+        ("3 shelves of 86 cm and 2 of 120 cm, how long are they?", ["calculator"]),
+        ("look it up in my documents", ["search"]),
+        ("Read https://example.org/news for me", ["web"]),
+        ("Change the persona block", ["block_edit"]),
+        ("which tools do you have?", ["tools"]),
+        ("please use the tool expand on it", ["expand", "tools"]),
+    ],
+)
+def test_small_models_are_shown_the_tools_that_a_message_asks_for(message: str, names: list[str]):
+    box = Toolbox(ALL)
+    add_more_tool(box)
+    assert box.wire(None, compact=True) is None
+    assert chosen(box, message) == [name for name in names if name in ("tools", *box.names())]
+
+
 def test_small_models_are_shown_little():
     box = Toolbox(ALL)
     add_more_tool(box)
-    shown: list[Any] = orjson.loads(box.wire(None, compact=True) or b"[]")
-    names = [one["function"]["name"] for one in shown]
-    assert names == ["block_edit", "heartbeat", "recall", "schedule", "tools"]
-    assert tokens(orjson.dumps(shown).decode()) < 760
+    for tool in ("schedule", "recall", "search", "calculator"):
+        (found,) = box.tools_for(None, f"use the {tool}", ())
+        assert tokens(orjson.dumps(found.wire()).decode()) < 300
+    everything = "use tools: remind me, remember that 1 2, search the documents, block https://x"
+    assert len(chosen(box, everything)) == 4
+    assert "schedule" not in chosen(box, "remind me to buy milk", "schedule")
+
+
+def test_an_agent_with_a_list_of_tools_is_always_offered_these():
+    box = Toolbox(ALL)
+    add_more_tool(box)
+    shown: list[Any] = orjson.loads(box.wire(("recall", "expand"), compact=True) or b"[]")
+    assert [one["function"]["name"] for one in shown] == ["recall"]
     assert b'"tools"' not in (box.wire(None) or b"")
     assert b'"tools"' not in (box.wire(("recall",), compact=True) or b"")
     assert box.get("tools", ("recall",)) is None

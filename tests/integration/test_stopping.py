@@ -20,7 +20,7 @@ from asterism.testing.channel import MemoryChannel
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.permissions import ToolEffect
-from asterism.types.turns import EntryKind, Reply
+from asterism.types.turns import Reply
 from tests.conformance.memory_scene import ENGINES
 from tests.scenes import heard, obedient, open_home, until
 
@@ -110,7 +110,7 @@ async def test_a_turn_that_waits_behind_another_is_stopped_at_once(home: Home):
         assert (await one.turns.wait(first)).state is TurnState.DONE
         record, entries = await one.turns.get(second.turn_id)
         assert (record.state, record.error) == (TurnState.STOPPED, "Enough.")
-        assert [entry.kind for entry in entries] == [EntryKind.MESSAGE]
+        assert [entry.key for entry in entries] == ["in", "end"]
         assert await one.turns.waiting() == []
         await until(lambda: len(room.delivered) == 2)
         assert [one.text for one in room.delivered] == ["Enough.", "answer to: third"]
@@ -212,4 +212,4 @@ async def test_another_process_stops_a_turn_that_has_written_nothing_yet(
         outcome = await worker.turns.outcome(receipt.turn_id)
         assert (outcome.state, outcome.text) == (TurnState.STOPPED, "Enough.")
         _, entries = await worker.turns.get(receipt.turn_id)
-        assert [entry.kind for entry in entries] == [EntryKind.MESSAGE]
+        assert [entry.key for entry in entries] == ["in", "end"]

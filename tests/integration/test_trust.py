@@ -310,7 +310,7 @@ async def test_person_who_acts_is_not_taken_for_the_owner(tmp_path: Path):
         assert "diabetes" not in shown
         assert "anna" in shown
         (question,) = await home.approvals.list()
-        assert "not the owner" in question.question
+        assert "the owner did not ask for it" in question.question
 
 
 @pytest.mark.promise("X1")
@@ -365,7 +365,8 @@ async def test_nobody_else_speaks_as_the_system(tmp_path: Path):
                 shown = json.dumps(message, ensure_ascii=False)
                 if message["role"] != "system":  # where it is told what the mark means
                     assert "\uff3b" not in shown
-                    assert shown.count("[asterism]") == shown.count('"[asterism] Your memory block')
+                    ours = ('"[asterism] Your memory block', '"[asterism] From your memory')
+                    assert shown.count("[asterism]") == sum(map(shown.count, ours))
                 assert "[asterism] Your owner" not in shown
                 assert "[asterism] The owner" not in shown
         assert "[not asterism] Your owner" in json.dumps(heard(model.requests[-1]))
@@ -602,7 +603,7 @@ async def test_what_the_owner_said_in_private_vouches_for_nobody_else(tmp_path: 
             outcome = await home.agents.ask("aria", "please send it", channel="chat", sender="eve")
         assert (outcome.state, world.sent) == (TurnState.PARKED, [])
         (question,) = await home.approvals.list()
-        assert "nobody who is trusted asked for that" in question.question
+        assert "no trusted person asked for it" in question.question
         assert model.read == []
 
 

@@ -68,9 +68,9 @@ async def test_a_turn_is_opened_when_its_work_begins(home: Home, clock: ManualCl
         gate.go.set()
         assert (await one.turns.wait(second)).state is TurnState.DONE
         begun = [await record_of(one, receipt.turn_id) for receipt in (first, second)]
-        assert [record.arrived_at for record in begun] == [handed_in, handed_in]
-        assert [record.opened_at for record in begun] == [handed_in, handed_in + 90_000]
-        assert [record.ended_at for record in begun] == [handed_in + 90_000] * 2
+        assert [record.arrived_at_ms for record in begun] == [handed_in, handed_in]
+        assert [record.opened_at_ms for record in begun] == [handed_in, handed_in + 90_000]
+        assert [record.ended_at_ms for record in begun] == [handed_in + 90_000] * 2
 
 
 @pytest.mark.promise("T12")
@@ -108,11 +108,11 @@ async def test_a_turn_that_is_taken_up_again_keeps_when_it_was_opened(
         receipt = await one.agents.send("aria", "[[call:hold {}]]")
         await gate.reached.wait()
         record = await record_of(one, receipt.turn_id)
-        assert (record.state, record.arrived_at) == (TurnState.OPEN, handed_in)
+        assert (record.state, record.arrived_at_ms) == (TurnState.OPEN, handed_in)
     clock.forward(seconds=3_600)
     gate.go.set()
     async with asyncio.timeout(20), home(clock=clock, tools=[gate.tool]) as one:
         assert (await one.turns.wait(receipt)).state is TurnState.DONE
         record = await record_of(one, receipt.turn_id)
-        assert (record.arrived_at, record.opened_at) == (handed_in, handed_in)
-        assert record.ended_at == handed_in + 3_600_000
+        assert (record.arrived_at_ms, record.opened_at_ms) == (handed_in, handed_in)
+        assert record.ended_at_ms == handed_in + 3_600_000

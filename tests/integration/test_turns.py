@@ -213,7 +213,11 @@ async def test_a_limit_ends_the_turn_with_an_explanation(
         assert outcome.text.startswith("I had to stop")
         assert await home.turns.outcome(outcome.turn_id) == outcome
         assert (await home.agents.ask("aria", "next")).text == "well again"
-    check_wire(heard(scripted.requests[-1]))
+    next_turn = heard(scripted.requests[-1])
+    check_wire(next_turn)
+    # The agent knows what its limit said, so that "go on" means something to it.
+    ended = f"[asterism] Your turn ended here without an answer. You said: {outcome.text}"
+    assert ended in [message["content"] for message in next_turn]
 
 
 @pytest.mark.promise("T10")
@@ -240,6 +244,7 @@ async def test_a_model_that_does_not_answer_is_explained(tmp_path: Path, error: 
         await home.agents.create("aria")
         outcome = await home.agents.ask("aria", "hello")
         assert (outcome.state, str(error) in outcome.text) == (TurnState.FAILED, True)
+        assert outcome.text.endswith("Your message is kept. Ask again to get an answer.")
         assert (await home.agents.ask("aria", "next")).text == "well again"
 
 
@@ -253,7 +258,7 @@ async def test_a_fault_of_ours_ends_the_turn_with_an_explanation(tmp_path: Path)
 
 
 async def test_an_empty_answer_is_said_to_be_empty(tmp_path: Path):
-    async with open_home(tmp_path, ScriptedModel([Reply()])) as home:
+    async with open_home(tmp_path, ScriptedModel([Reply()] * 3)) as home:
         await home.agents.create("aria")
         assert "empty answer" in (await home.agents.ask("aria", "hello")).text
 
@@ -291,7 +296,8 @@ async def test_stopping_in_mid_tool_tells_what_is_known_of_it(
         assert [notice.kind for notice in notices] == ([] if repeatable else ["call.unknown"])
     messages = heard(model.requests[-1])
     check_wire(messages)
-    assert told in messages[-2]["content"]
+    assert told in messages[-3]["content"]
+    assert messages[-2]["content"] == "[asterism] Your turn was stopped here by a person: Enough."
 
 
 async def test_stopping_twice_stops_once_and_the_lane_goes_on(tmp_path: Path):

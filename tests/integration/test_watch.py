@@ -144,7 +144,7 @@ async def test_nothing_is_kept_for_an_agent_that_nobody_watches(tmp_path: Path):
     async with open_home(tmp_path, model) as home:
         aria = await home.agents.create("aria")
         await home.agents.ask(aria, "hello")
-        assert not home.hub.watched(aria.id)
+        assert not home.hub.is_watched(aria.id)
 
 
 @pytest.mark.promise("T5")

@@ -385,7 +385,7 @@ def test_what_is_no_address_of_a_page_is_refused(address: str):
 async def test_a_name_that_leads_home_is_refused(scene: Scene):
     for host in ("localhost", "localhost.", "LOCALHOST"):
         found = await scene.fetch_first(f"http://{host}:{scene.site.port}/")
-        assert "is an address of a private network, which web does not ask" in found
+        assert "is an address of a private network, which web does not contact" in found
     assert scene.site.asked == []
 
 
@@ -439,7 +439,7 @@ async def test_redirects_end(scene: Scene):
         scene.site.moved("/a", scene.site.text("/hello", "<p>hello</p>"))
     )
     assert "hello" in await scene.fetch_first(scene.site.moved("/relative", "/hello"))
-    assert "more than 5 times" in await scene.fetch_first(scene.site.moved("/loop", "/loop"))
+    assert "more than 5 redirects" in await scene.fetch_first(scene.site.moved("/loop", "/loop"))
 
 
 POLICIES = """
@@ -456,8 +456,8 @@ reason = "{reason}"
 @pytest.mark.parametrize(
     ("verdict", "reason", "said"),
     [
-        ("deny", "that is closed", "may not be asked for: that is closed"),
-        ("ask", "", "was not followed, since policy 'closed' wants a person to be asked"),
+        ("deny", "that is closed", "which is not allowed: that is closed"),
+        ("ask", "", "was not followed, since policy 'closed' requires an approval"),
     ],
 )
 async def test_policies_are_asked_about_redirects(
@@ -495,7 +495,7 @@ async def test_a_page_that_was_kept_is_not_shown_against_a_new_policy(tmp_path: 
         other_home.mkdir()
         (other_home / "authorizations.toml").write_text(denied)
         async with scene_with(other_home, site, allow=allow) as scene:
-            assert "may not be asked for" in await scene.fetch(start)
+            assert "which is not allowed" in await scene.fetch(start)
         assert other.asked == ["/page"]
 
 
@@ -522,7 +522,7 @@ async def test_a_search_engine_that_leads_elsewhere_is_asked_about(tmp_path: Pat
     given = {"search": "searxng", "search_url": site.url("")}
     async with scene_with(tmp_path, site, allow=[], **given) as scene:
         found = await scene.call(operation="search", query="tea")
-    assert "may not be asked for: closed" in found
+    assert "which is not allowed: closed" in found
 
 
 @pytest.mark.promise("S4")
@@ -598,7 +598,7 @@ async def test_any_engine_can_be_described(tmp_path: Path, site: Site):
         assert "did not answer with JSON" in await scene.call(op="search", q="c")
         site.text("/find", "[]", "application/json")
         assert (await scene.call(op="search", q="d")).startswith("Nothing was found.")
-        assert "What shall be searched for?" in await scene.call(op="search", q=" ")
+        assert "What should be searched for?" in await scene.call(op="search", q=" ")
 
 
 async def test_without_an_engine_it_is_said_how(scene: Scene):

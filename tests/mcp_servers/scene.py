@@ -47,9 +47,9 @@ class FileVault:
 
 
 def a_context(progress: list[str] | None = None) -> ToolContext:
-    agent = AgentRecord(id="ag_1", name="aria", system="", model="demo:demo", created_at=0)
+    agent = AgentRecord(id="ag_1", name="aria", system="", model="demo:demo", created_at_ms=0)
     told = progress if progress is not None else []
-    return ToolContext(agent=agent, turn_id="tn_1", key="k", now=0, progress=told.append)
+    return ToolContext(agent=agent, turn_id="tn_1", key="k", now_ms=0, progress=told.append)
 
 
 async def no_secret(_: str) -> str | None:

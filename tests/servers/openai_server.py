@@ -26,7 +26,7 @@ from zlib import crc32
 import orjson
 from aiohttp import web
 
-from asterism.types.turns import Call, Reply, Usage
+from asterism.types.turns import Call, Reply, Usage, without_times
 
 DIRECTIVE = re.compile(r"\[\[call:([\w.-]+)\s*")
 WORDS = re.compile(r"\s*\S+\s*|\s+")
@@ -234,7 +234,8 @@ def answer_by_directives(body: dict[str, Any]) -> Reply:
     text = ""
     for message in reversed(messages):
         if message.get("role") == "user":
-            text = _text(message.get("content"))
+            # A model answers what was said, not the time in front of it.
+            text = without_times(_text(message.get("content")).encode()).decode()
             break
         results += message.get("role") == "tool"
     wanted = directives(text)

@@ -91,8 +91,13 @@ class MortalDatabase:
     def __init__(self, real: Database, mortal: Mortal) -> None:
         self._real = real
         self._mortal = mortal
+        self.constellation = real.constellation
         self.listen, self.check, self.close = real.listen, real.check, real.close
         self.columns, self.scrub, self.alone = real.columns, real.scrub, real.alone
+
+    def for_constellation(self, name: str) -> Database:
+        real = self._real.for_constellation(name)
+        return self if real is self._real else MortalDatabase(real, self._mortal)
 
     async def write(self, work: Work[T]) -> T:
         return await self._mortal.write(lambda: self._real.write(work))
@@ -198,28 +203,34 @@ class Household(RuleBasedStateMachine):
             return f"{name} done"
 
         @tool(transactional=True)
-        async def enter(ctx: ToolContext) -> str:
+        async def enter(ctx: ToolContext, number: int) -> str:
+            del number  # tells two calls of one turn apart
             await ctx.tx.run("INSERT INTO entered VALUES (?)", (ctx.key,))
             return "enter done"
 
         @tool(repeatable=True, effects=ToolEffect("read"))
-        async def stamp(ctx: ToolContext) -> str:
+        async def stamp(ctx: ToolContext, number: int) -> str:
+            del number  # tells two calls of one turn apart
             return await act("stamp", ctx)
 
-        async def posted(ctx: ToolContext) -> Any:
+        async def posted(ctx: ToolContext, number: int) -> Any:
+            del number
             await self.mortal.alive()
             return "post done" if self.effects["post", ctx.key] else NOT_HAPPENED
 
         @tool(check=posted, effects=ToolEffect("read"))
-        async def post(ctx: ToolContext) -> str:
+        async def post(ctx: ToolContext, number: int) -> str:
+            del number  # tells two calls of one turn apart
             return await act("post", ctx)
 
         @tool(effects=ToolEffect("read"))
-        async def mail(ctx: ToolContext) -> str:
+        async def mail(ctx: ToolContext, number: int) -> str:
+            del number  # tells two calls of one turn apart
             return await act("mail", ctx)
 
         @tool(ask=True, effects=ToolEffect("read"))
-        async def sign(ctx: ToolContext) -> str:
+        async def sign(ctx: ToolContext, number: int) -> str:
+            del number  # tells two calls of one turn apart
             return await act("sign", ctx)
 
         @tool(repeatable=True, effects=ToolEffect("read"))
@@ -260,8 +271,13 @@ class Household(RuleBasedStateMachine):
 
     @rule(agent=st.sampled_from(AGENTS), plan=PLANS)
     def accept(self, agent: str, plan: list[str]) -> None:
-        arguments = '{"reason": "more"}'
-        calls = (f" [[call:{name} {arguments if name == 'heartbeat' else '{}'}]]" for name in plan)
+        # Each with an argument of its own: the same call again would be answered from before.
+        calls = (
+            f' [[call:{name} {{"reason": "{number}"}}]]'
+            if name == "heartbeat"
+            else f' [[call:{name} {{"number": {number}}}]]'
+            for number, name in enumerate(plan)
+        )
         self._send(agent, f"{len(self.accepted[agent])}{''.join(calls)}")
         self.questions += "sign" in plan
 

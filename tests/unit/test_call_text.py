@@ -20,7 +20,7 @@ from asterism.types.permissions import (
     effects_in_words,
     effects_of,
     spell_call,
-    visible,
+    visible_line,
     write_effects,
 )
 
@@ -40,9 +40,9 @@ def question(
 
 @given(st.text(st.characters()))
 def test_nothing_that_is_shown_is_invisible(text: str):
-    shown = visible(text)
+    shown = visible_line(text)
     assert not any(unicodedata.category(char) in HIDDEN for char in shown)
-    assert visible(shown) == shown
+    assert visible_line(shown) == shown
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_nothing_that_is_shown_is_invisible(text: str):
     ],
 )
 def test_what_hides_or_turns_text_is_spelled_out(hidden: str, spelled: str):
-    assert visible(f"a{hidden}b") == f"a{spelled}b"
+    assert visible_line(f"a{hidden}b") == f"a{spelled}b"
     for text in (
         announcement(question({"to": f"a{hidden}b", "amount": 1, f"k{hidden}": hidden})),
         announcement(question({"x": f"a{hidden}b"}, None)),
         spell_call(f"a{hidden}", json.dumps({"x": hidden})),
     ):
-        assert all(one == "\n" or visible(one) == one for one in text)
+        assert all(one == "\n" or visible_line(one) == one for one in text)
         assert spelled in text
 
 

@@ -71,7 +71,7 @@ def stored(compaction: Compaction, text: str, number: int = 1) -> Summary:
         messages=compaction.messages,
         tokens=compaction.tokens,
         made_by="rule",
-        at=MAY_3,
+        at_ms=MAY_3,
     )
 
 
@@ -122,12 +122,12 @@ def test_whole_turns_are_folded_and_nothing_is_lost(
     assert compaction.compacted
     # No turn is split between the summary and what stands in full; those that go on stay.
     leaving = {one.turn_id for one in compaction.compacted}
-    staying = {one.turn_id for one in compaction.left(told)}
+    staying = {one.turn_id for one in compaction.kept_entries(told)}
     assert leaving.isdisjoint(staying)
     assert leaving.isdisjoint(unfinished)
     assert told[-1].turn_id in staying
     # What stands in full is as good a conversation as before.
-    assert [one.seq for one in compaction.left(told)] == [
+    assert [one.seq for one in compaction.kept_entries(told)] == [
         one.seq for one in told if one.turn_id in staying
     ]
 
@@ -222,7 +222,7 @@ def test_the_goal_is_reached_where_it_can_be(
     if compaction is None:
         assert must_stay == starts.keys()
         return
-    left = size(compaction.left(told))
+    left = size(compaction.kept_entries(told))
     assert left <= goal or left == least
 
 
@@ -246,11 +246,11 @@ def test_what_is_small_already_is_folded_up_to_the_recent_turns():
     told = told_turns([TurnShape()] * 20)
     compaction = choose(told, Strategy.SUMMARY, budget_tokens=100_000, now=0)
     assert compaction is not None
-    assert len({one.turn_id for one in compaction.left(told)}) == 8
+    assert len({one.turn_id for one in compaction.kept_entries(told)}) == 8
     few = told[-6:]
     compaction = choose(few, Strategy.SUMMARY, budget_tokens=100_000, now=0)
     assert compaction is not None
-    assert {one.turn_id for one in compaction.left(few)} == {few[-1].turn_id}
+    assert {one.turn_id for one in compaction.kept_entries(few)} == {few[-1].turn_id}
 
 
 def test_decay_goes_by_age_and_leaves_the_recent_ones():
@@ -290,7 +290,9 @@ def test_importance_keeps_what_matters_in_full():
     telling = "Remember, this is critical and important: never call before 9, always after. Clear?"
     told = dialogue(*["ok"] * 10, telling, *["well then"] * 30)
     compaction = compact(told, Strategy.IMPORTANCE, budget_tokens=1_000)
-    kept = [text_of(one.wire) for one in compaction.left(told) if one.seq <= compaction.last_seq]
+    kept = [
+        text_of(one.wire) for one in compaction.kept_entries(told) if one.seq <= compaction.last_seq
+    ]
     assert telling in kept
     # The same turn, of no importance, is compacted.
     dull = dialogue(*["ok"] * 10, "la " * (len(telling) // 3), *["well then"] * 30)
@@ -302,7 +304,7 @@ def test_what_stood_in_full_is_folded_later_but_stays_in_its_own_range():
     told = dialogue(*["Is it important? Remember!"] * 4, *["ok"] * 40)
     first = compact(told, Strategy.IMPORTANCE, budget_tokens=900)
     assert first.kept
-    left = first.left(told)
+    left = first.kept_entries(told)
     second = choose(
         left,
         Strategy.SUMMARY,
@@ -337,7 +339,7 @@ def test_fifty_foldings_leave_no_gap_and_no_overlap(strategy: Strategy):
         compaction = choose(tail, strategy, budget_tokens=budget, now=one.at, former=former)
         assert compaction is not None
         ranges.append((compaction.first_seq, compaction.last_seq))
-        tail = compaction.left(tail)
+        tail = compaction.kept_entries(tail)
         assert size(tail) <= budget * 0.5
         former = stored(compaction, rule_digest(compaction), len(ranges))
         assert len(former.text.encode()) // 4 <= 600

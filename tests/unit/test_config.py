@@ -294,6 +294,41 @@ BAD_VALUES = {
     "context.keep_recent = 0": "context.keep_recent is 0; a whole number",
     "context.keep_important = 1.5": "context.keep_important is 1.5; a whole number",
     "context.decay_hours = 0": "context.decay_hours is 0; a number of hours above 0",
+    "pipeline.processors = 1": "pipeline.processors is 1; a list of names of plugins",
+    "pipeline.sections = 1": "pipeline.sections is 1; a list of names of plugins",
+    "pipeline.evaluators = 1": "pipeline.evaluators is 1; a list of names of plugins",
+    "pipeline.retries = -1": "pipeline.retries is -1; a whole number from 0 to 100",
+    'pipeline.seconds = "long"': 'pipeline.seconds is "long"; a number of seconds',
+    "pipeline.options = 1": "pipeline.options is a number; a table",
+    "agents.x.pipeline.processors = 1": "agents.x.pipeline.processors is 1; a list of names",
+    "agents.x.pipeline.sections = 1": "agents.x.pipeline.sections is 1; a list of names",
+    "agents.x.pipeline.evaluators = 1": "agents.x.pipeline.evaluators is 1; a list of names",
+    "agents.x.pipeline.retries = 101": "agents.x.pipeline.retries is 101; a whole number",
+    "agents.x.pipeline.options = 1": "agents.x.pipeline.options is a number; a table",
+    "pipeline.options.recall.hits = 0": "pipeline.options.recall.hits is 0;",
+    "pipeline.options.recall.tokens = 5": "pipeline.options.recall.tokens is 5;",
+    "pipeline.options.recall.threshold = 2": "pipeline.options.recall.threshold is 2;",
+    "pipeline.options.recall.domains = 1": "pipeline.options.recall.domains is 1;",
+    "pipeline.options.remember.rules = 1": "pipeline.options.remember.rules is 1;",
+    "pipeline.options.remember.model = 1": "pipeline.options.remember.model is 1;",
+    "pipeline.options.remember.idle_seconds = -1": "pipeline.options.remember.idle_seconds is -1;",
+    "agents.x.pipeline.options.remember.rules = 1": (
+        "agents.x.pipeline.options.remember.rules is 1;"
+    ),
+    "agents.x.pipeline.options.remember.model = 1": (
+        "agents.x.pipeline.options.remember.model is 1;"
+    ),
+    "agents.x.pipeline.options.remember.idle_seconds = -1": (
+        "agents.x.pipeline.options.remember.idle_seconds is -1;"
+    ),
+    "agents.x.pipeline.options.recall.hits = 0": "agents.x.pipeline.options.recall.hits is 0;",
+    "agents.x.pipeline.options.recall.tokens = 5": "agents.x.pipeline.options.recall.tokens is 5;",
+    "agents.x.pipeline.options.recall.threshold = 2": (
+        "agents.x.pipeline.options.recall.threshold is 2;"
+    ),
+    "agents.x.pipeline.options.recall.domains = 1": (
+        "agents.x.pipeline.options.recall.domains is 1;"
+    ),
     'memory.trusted = ["everybody"]': 'memory.trusted[0] is "everybody"; a list such as ["tool"]',
     'memory.trusted = "tool"': 'memory.trusted is "tool"; a list such as ["tool"]',
     'memory.judge = "me"': 'memory.judge is "me"; "rules" or "model"',
@@ -302,9 +337,9 @@ BAD_VALUES = {
     'retention.x = {kind = "blobs", days = 1, agent = ""}': 'retention.x.agent is ""; the name of',
     'retention.x = {kind = "blobs", days = 1, tag = 1}': "retention.x.tag is 1; a tag of passages",
     'retention.x = {kind = "blobs", days = 1, trust = 1}': 'retention.x.trust is 1; "owner",',
-    'retention.x = {kind = "blobs", days = 1, tag = "a"}': "retention.x has a tag, which blobs",
+    'retention.x = {kind = "blobs", days = 1, tag = "a"}': "retention.x has a tag, but blobs",
     'retention.x = {kind = "charges", days = 1, trust = "web"}': "retention.x has trust, which",
-    'retention.x = {kind = "blobs", days = 1, agent = "a"}': "retention.x has an agent, which",
+    'retention.x = {kind = "blobs", days = 1, agent = "a"}': "retention.x has an agent, but",
     "runtime.turns = 0": "runtime.turns is 0; a whole number",
     'runtime.heartbeat = "2s"': 'runtime.heartbeat is "2s"; a number of seconds',
     "runtime.stalled_after = -6": "runtime.stalled_after is -6; a number of seconds",
@@ -328,6 +363,7 @@ BAD_VALUES = {
     'budget.month = "5"': 'budget.month is "5"; an amount in US dollars is needed, such as 50.0',
     "budget.warn_at = 80": "budget.warn_at is 80; a part of the cap above 0 and up to 1 is needed",
     "budget.max_output = 0": "budget.max_output is 0; a whole number from 1 to",
+    'timezone = "Mars"': 'timezone is "Mars"; the name of a time zone is needed, such as "Europe/',
     'budget.timezone = "Mars"': 'budget.timezone is "Mars"; the name of a time zone is needed',
     "budget.each_agent.day = nan": "budget.each_agent.day is nan; an amount in US dollars",
     "budget.each_agent.month = true": "budget.each_agent.month is true; an amount in US dollars",
@@ -450,7 +486,10 @@ def test_unknown_setting(file: Path, content: str, told: str) -> None:
         ({"ASTERISM_LIMIT__STEPS": "1"}, "limit is not a setting. Did you mean ASTERISM_LIMITS?"),
         ({"ASTERISM_": "1"}, '"" is not a setting. Known here: ASTERISM_MODEL, ASTERISM_CONST'),
         ({"ASTERISM_A" + "__A" * 10_000: "1"}, "a is not a setting."),
-        ({"ASTERISM_MODELS__X__OPTIONS": "{" + "a." * 99 + "a = 1}"}, "values nest deeper than"),
+        (
+            {"ASTERISM_MODELS__X__OPTIONS": "{" + "a." * 99 + "a = 1}"},
+            "values are nested deeper than",
+        ),
     ],
 )
 def test_bad_environment(tmp_path: Path, environ: dict[str, str], told: str) -> None:
@@ -472,7 +511,7 @@ def test_bad_overrides(tmp_path: Path) -> None:
     assert third.startswith("overrides: zzz is not a setting.")
     endless: dict[str, object] = {}
     endless["again"] = endless
-    with pytest.raises(ConfigError, match="overrides: values nest deeper than 32 levels"):
+    with pytest.raises(ConfigError, match="overrides: values are nested deeper than 32 levels"):
         load(tmp_path, None, {}, {"channels.x": endless})
 
 
@@ -551,8 +590,8 @@ def test_malformed_toml(file: Path, content: str, place: str, words: str) -> Non
 @pytest.mark.promise("X5")
 def test_numbers_and_nesting_beyond_measure(file: Path) -> None:
     assert "too many digits" in problem(file, f"a = {'9' * 5000}")
-    assert "nest too deeply" in problem(file, f"a = {'[' * 5000}")
-    assert "nest deeper than 32" in problem(file, f"channels.x.{'a.' * 40}b = 1")
+    assert "nested too deeply" in problem(file, f"a = {'[' * 5000}")
+    assert "nested deeper than 32" in problem(file, f"channels.x.{'a.' * 40}b = 1")
 
 
 @pytest.mark.promise("X5")
@@ -571,7 +610,7 @@ def test_far_too_large(file: Path) -> None:
 def test_named_file_that_is_missing(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
     for file, environ in ((missing, {}), (None, {"ASTERISM_CONFIG": str(missing)})):
-        with pytest.raises(ConfigError, match=r"missing\.toml does not exist\. Put it there"):
+        with pytest.raises(ConfigError, match=r"missing\.toml does not exist\. Create it"):
             load(tmp_path, file, environ)
 
 
@@ -596,7 +635,7 @@ def test_what_is_no_readable_file(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_file_without_permission(file: Path) -> None:
     file.touch(mode=0)
-    with pytest.raises(ConfigError, match="may not be read by this user"):
+    with pytest.raises(ConfigError, match="is not readable for this user"):
         load(file.parent, None, {})
 
 

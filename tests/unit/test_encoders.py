@@ -26,7 +26,7 @@ from asterism.search.encode import (
     encode_question,
     encode_texts,
     pieces,
-    quantised,
+    quantize,
     tokenizer,
     without,
 )
@@ -175,7 +175,7 @@ def test_names_of_speakers_are_left_out():
 
 
 def test_vectors_use_the_whole_range_of_a_byte():
-    made = quantised(np.array([[0.5, -0.25, 0], [0, 0, 0]], dtype=np.float32))
+    made = quantize(np.array([[0.5, -0.25, 0], [0, 0, 0]], dtype=np.float32))
     assert made.tolist() == [[127, -64, 0], [0, 0, 0]]
 
 

@@ -300,7 +300,7 @@ def test_amount_that_cannot_be_read_is_asked_about() -> None:
     one = tainted(gate("Pay Bob 10.", effect("pay", "Bob", amounts=["10"])))
     verdict = one.judge("pay", {"to": "Bob", "amount": "all of it", "note": ""})
     assert isinstance(verdict, Ask)
-    assert "how much" in verdict.reason
+    assert "its amount cannot be judged" in verdict.reason
 
 
 def test_amounts_are_those_of_their_own_payee() -> None:
@@ -476,7 +476,7 @@ def test_kind_that_nobody_asked_for() -> None:
     )
     verdict = one.judge("delete_file", {"path": "bob@x.org"})
     assert isinstance(verdict, Ask)
-    assert "nobody who is trusted asked for that" in verdict.reason
+    assert "no trusted person asked for it" in verdict.reason
     assert verdict.because[0].origin == "read_file"
 
 

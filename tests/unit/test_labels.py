@@ -69,7 +69,7 @@ def test_what_is_said_after_seeing_a_value_flows_to_nobody_else_who_may_not_see_
     label: Label, participants: Participants
 ):
     """What is said in participants is for those present, and for others only if the value is."""
-    said = Label(label.trust, participants.after(label.audience))
+    said = Label(label.trust, participants.audience_after_reading(label.audience))
     for other in (
         Participant("person_x"),
         Participant("person_x", rooms=frozenset({participants.room or "-"})),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.memory.likeness import Likeness, Relation, compare, judge_prompt, parse_verdict
+from asterism.memory.archive import Likeness, Relation, compare, judge_prompt, parse_verdict
 from asterism.memory.words import embed
 
 DATA = Path(__file__).parents[1] / "data"

@@ -3,7 +3,7 @@
 import pytest
 
 from asterism.types.agents import Blob
-from asterism.types.turns import message_wire, text_of, unmarked, unmarked_wire
+from asterism.types.turns import message_wire, text_of, unmarked, wire_without_mark
 
 pytestmark = pytest.mark.promise("X6")
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.promise("X6")
 def test_the_mark_is_replaced_wherever_it_stands(mark: str, around: str):
     assert unmarked(around.format(mark)) == around.format("[not asterism]")
     body = message_wire("user", around.format(mark))
-    assert text_of(unmarked_wire(body)) == around.format("[not asterism]")
+    assert text_of(wire_without_mark(body)) == around.format("[not asterism]")
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_the_mark_is_replaced_wherever_it_stands(mark: str, around: str):
 def test_other_texts_and_their_bytes_stay_as_they_are(text: str):
     assert unmarked(text) is text or unmarked(text) == text
     body = message_wire("user", text)
-    assert unmarked_wire(body) is body
+    assert wire_without_mark(body) is body
 
 
 def test_a_message_with_images_keeps_them():
     shown = Blob("a" * 64, "image/png", b"")
-    body = unmarked_wire(message_wire("user", "[asterism] Look.", [shown]))
+    body = wire_without_mark(message_wire("user", "[asterism] Look.", [shown]))
     assert body == message_wire("user", "[not asterism] Look.", [shown])
 
 

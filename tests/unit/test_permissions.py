@@ -96,7 +96,9 @@ def test_what_a_policy_allows_covers_no_other_effect_of_the_same_call():
 @pytest.mark.promise("H3")
 def test_a_grant_covers_what_a_policy_asks_for_and_never_what_it_denies():
     asks = Policy("ask", Ruling.ASK, tools=("pay",))
-    grant = Grant("grant_1", "home", "pay", "agent_1", {"to": "GB*"}, until=100, given_by="owner")
+    grant = Grant(
+        "grant_1", "home", "pay", "agent_1", {"to": "GB*"}, until_ms=100, given_by="owner"
+    )
     verdict = judged(call(), asks, grants=GrantSet([grant]), now=99)
     assert verdict == Allow("grant grant_1 of owner", grant="grant_1")
     assert isinstance(judged(call(), asks, grants=GrantSet([grant]), now=100), Ask)
@@ -111,9 +113,9 @@ def test_a_grant_covers_what_a_policy_asks_for_and_never_what_it_denies():
     [
         {"agent_id": "agent_2"},
         {"turn_id": "turn_2"},
-        {"until": 5},
+        {"until_ms": 5},
         {"uses": 0},
-        {"revoked_at": 3},
+        {"revoked_at_ms": 3},
         {"tool": "pay_all"},
         {"pattern": {"from": "*"}},
         {"pattern": {"to": "GB2"}},

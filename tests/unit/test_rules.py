@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asterism.app.rules import contradiction
 from asterism.config.rules import read_rules, read_rules_file, rule_of
 from asterism.errors import InvalidInput
 from asterism.store.journal import Draft
-from asterism.turns.rule_conflicts import contradiction
 from asterism.turns.rules import Attempt, RuleState, narrowed
 from asterism.types.agents import Rule, RuleKind, rules_text, stored_rules, told
 from asterism.types.turns import (
@@ -101,7 +101,10 @@ def test_lettas_spellings_are_read(form: dict[str, Any], rules: list[Rule]):
         ({"tool": "a", "kind": "preceding"}, "needs names of other tools (tools)."),
         ({"tool": "a", "kind": "preceding", "tools": ["a"]}, "among the other tools of its own"),
         ({"tool": "a", "kind": "operations"}, "needs the operations that stay open"),
-        ({"tool": "a", "kind": "start", "tols": ["b"]}, "no field 'tols'. Did you mean 'tools'?"),
+        (
+            {"tool": "a", "kind": "start", "tols": ["b"]},
+            "'tols' is not a field of a rule. Did you mean 'tools'?",
+        ),
         ({"tool": "", "kind": "start"}, "tool is ''; the name of a tool is needed"),
         ({"tool": "a", "kind": "start", "priority": 300}, "a whole number from 0 to 255"),
         ({"tool_name": "a", "rule_type": "Sing"}, "'Sing' is not a rule_type of Pattern's."),
@@ -141,7 +144,7 @@ def test_words_of_a_command_line_are_read(words: tuple[str, ...], rule: Rule):
 
 @pytest.mark.promise("S2", "X3")
 def test_words_that_a_kind_does_not_take_are_refused():
-    with pytest.raises(InvalidInput, match="takes nothing after it, and 'b' was given"):
+    with pytest.raises(InvalidInput, match="takes no values, but there is 'b'"):
         rule_of("a", "start", ["b"])
     with pytest.raises(InvalidInput, match="a number of calls such as 3 is needed"):
         rule_of("a", "max_calls", [])

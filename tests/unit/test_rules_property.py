@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
+from asterism.app.rules import contradiction
 from asterism.store.journal import Draft
-from asterism.turns.rule_conflicts import contradiction
 from asterism.turns.rules import Attempt, RuleState
 from asterism.types.agents import Rule, RuleKind
 from asterism.types.turns import Call, EntryKind, Reply, result_wire
@@ -81,7 +81,7 @@ class Scene:
     def due(self) -> bool:
         """Tell whether the engine wants something before the turn ends."""
         self.course.read(self.journal)
-        return bool(self.course.due(self.now))
+        return bool(self.course.due_calls(self.now))
 
     def copy(self) -> "Scene":
         """A turn that stands where this one does, read anew from its journal."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.search.postings import pack_postings, prefix_of, term_entry, term_postings, terms_in
+from asterism.search.index import pack_postings, prefix_of, term_entry, term_postings, terms_in
 
 _TERMS = st.text(st.characters(exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=8)
 _PLACES = st.lists(st.integers(0, 65_535), min_size=1, max_size=6)

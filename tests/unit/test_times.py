@@ -81,7 +81,7 @@ def test_a_zone_can_be_chosen() -> None:
 
 
 def test_a_datetime_without_a_zone_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="2026-11-16T04:00:00 has no time zone"):
+    with pytest.raises(InvalidInput, match="2026-11-16 04:00:00 has no time zone"):
         to_ms(datetime(2026, 11, 16, 4))  # noqa: DTZ001 - that is the point
 
 
@@ -188,7 +188,7 @@ def test_an_exact_duration(seconds: float, text: str) -> None:
     ],
 )
 def test_moments(text: str, moment: int) -> None:
-    assert read_moment(text, NOW) == moment
+    assert read_moment(text, NOW) == to_datetime(moment)
 
 
 @pytest.mark.parametrize("text", ["", "12", "v12", "may", "25:00", "2026-13-01", "5", "whenever"])
@@ -209,15 +209,15 @@ def test_what_is_not_a_moment(text: str) -> None:
     ],
 )
 def test_both_ends(text: str, first: int, last: int) -> None:
-    assert read_since(text, NOW) == first
-    assert read_until(text, NOW) == last
+    assert read_since(text, NOW) == to_datetime(first)
+    assert read_until(text, NOW) == to_datetime(last)
 
 
 def test_words_mean_days_of_the_local_zone() -> None:
     zone = timezone(timedelta(hours=5))
     now = NOW.astimezone(zone)
-    assert read_since("last week", now) == ms(2026, 11, 9, zone=zone)
-    assert read_until("last week", now) == ms(2026, 11, 16, zone=zone) - 1
+    assert to_ms(read_since("last week", now)) == ms(2026, 11, 9, zone=zone)
+    assert to_ms(read_until("last week", now)) == ms(2026, 11, 16, zone=zone) - 1
 
 
 def test_a_day_of_summer_ends_in_summer_time_whenever_it_is_asked_for(
@@ -225,7 +225,7 @@ def test_a_day_of_summer_ends_in_summer_time_whenever_it_is_asked_for(
 ) -> None:
     set_zone(monkeypatch, "Europe/Berlin")
     first, last = read_range("2026-07-10", NOW.astimezone())
-    assert (first, last) == (ms(2026, 7, 9, 22), ms(2026, 7, 10, 22) - 1)
+    assert (to_ms(first), to_ms(last)) == (ms(2026, 7, 9, 22), ms(2026, 7, 10, 22) - 1)
 
 
 @pytest.mark.parametrize("read", [read_since, read_until])

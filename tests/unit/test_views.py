@@ -50,7 +50,7 @@ def test_a_problem_says_what_kind_it_is_and_what_happened_without_secrets(
 
     monkeypatch.setattr("asterism.telemetry.redaction.redact", redact)
     found = problem(NotFound("There is no key sk-verysecretkey. Store one. Nothing was done."))
-    assert (found["type"], found["title"]) == ("not-found", "No such thing")
+    assert (found["type"], found["title"]) == ("not-found", "The name or id is not known")
     assert "verysecret" not in found["detail"]
     assert found["detail"].endswith("Nothing was done.")
     assert "verysecret" not in problem_of("usage", "Usage", "sk-verysecretkey")["detail"]

@@ -1,4 +1,4 @@
-"""Agents: how they are made, talked to, searched and taken out of service."""
+"""Agents: how they are made, talked to, searched, halted and taken out of service."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import builtins
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from asterism.app.engine import Engine
@@ -22,8 +23,11 @@ from asterism.app.session import (
     verbs,
 )
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
+from asterism.memory.gate.blocks import create_starter_blocks
+from asterism.memory.gate.writer import Writer
 from asterism.permissions import Act
 from asterism.ports import ModelRequest, Warm
+from asterism.records import dataclass
 from asterism.store import agents, journal, messages
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import RequestRedactor
@@ -37,12 +41,12 @@ from asterism.types.agents import (
     OWNER,
     OWNER_ALONE,
     AgentRecord,
+    Halt,
     Limits,
     Participants,
-    When,
     image,
-    ms_of,
     new_id,
+    optional_ms,
 )
 from asterism.types.search import DOMAINS, Query, SearchResult
 from asterism.types.turns import (
@@ -70,7 +74,7 @@ DEFAULT_SYSTEM = (
 
 @dataclass(frozen=True, slots=True)
 class _AgentParts:
-    """What an agent's own nouns are made of, for whoever acts."""
+    """What the nouns of an agent need, for an actor."""
 
     session: Session
     search: Search
@@ -80,7 +84,7 @@ class _AgentParts:
 
 @dataclass(frozen=True, slots=True)
 class Agent(AgentRecord):
-    """An agent of an open home: what is known of it, and what can be done with it."""
+    """An agent of an open home: its record and its verbs."""
 
     _agents: Agents = field(kw_only=True, repr=False, compare=False)
     _parts: _AgentParts = field(kw_only=True, repr=False, compare=False)
@@ -141,7 +145,7 @@ class Agent(AgentRecord):
         return AgentArchive(self._parts.archive(), self)
 
 
-_RECORD_FIELDS = tuple(one.name for one in fields(AgentRecord))
+_RECORD_FIELDS = tuple(field.name for field in fields(AgentRecord))
 
 
 @verbs(
@@ -177,16 +181,14 @@ class Agents:
 
     async def list(self) -> builtins.list[Agent]:
         """Return all agents by name."""
-        found = await self._session.database.read(
-            lambda tx: agents.everyone(tx, self._session.constellation)
-        )
-        return [self._bound(record) for record in found]
+        records = await self._session.database.read(agents.everyone)
+        return [self._bind(record) for record in records]
 
     async def get(self, name: str) -> Agent:
         """Return an agent by name or id."""
-        return self._bound(await self._session.agent(name))
+        return self._bind(await self._session.agent(name))
 
-    def _bound(self, record: AgentRecord) -> Agent:
+    def _bind(self, record: AgentRecord) -> Agent:
         """Return a record as an agent that can be talked to."""
         return Agent(
             *[getattr(record, name) for name in _RECORD_FIELDS], _agents=self, _parts=self._parts
@@ -205,8 +207,9 @@ class Agents:
         agent = new_record(self._engine, self._session, name, model, system, tools, limits)
 
         async def work(tx: Connection) -> bool:
-            if not await agents.create(tx, self._session.constellation, agent):
+            if not await agents.create(tx, agent):
                 return False
+            await self._begin_memory(tx, agent)
             await self._note(tx, "agent.created", agent, model=agent.model)
             return True
 
@@ -215,7 +218,7 @@ class Agents:
                 f"There is an agent named {name!r} already. Choose another name, or change it with "
                 f'"asterism agent edit {name}". Nothing was created.'
             )
-        return self._bound(agent)
+        return self._bind(agent)
 
     async def ensure(
         self,
@@ -226,21 +229,25 @@ class Agents:
         tools: Sequence[str] | None = None,
         limits: Limits | None = None,
     ) -> Agent:
-        """Return the agent of that name, created with these options if there is none."""
-        constellation = self._session.constellation
+        """Return the agent of that name; create it with these options if it does not exist."""
         new = new_record(self._engine, self._session, name, model, system, tools, limits)
 
         async def work(tx: Connection) -> AgentRecord:
-            found = await agents.by_name(tx, constellation, name)
-            if found is None and await agents.create(tx, constellation, new):
+            existing = await agents.by_name(tx, name)
+            if existing is None and await agents.create(tx, new):
+                await self._begin_memory(tx, new)
                 await self._note(tx, "agent.created", new, model=new.model)
                 return new
             # On PostgreSQL somebody may have been quicker between the two.
-            found = found or await agents.by_name(tx, constellation, name)
-            assert found is not None
-            return found
+            existing = existing or await agents.by_name(tx, name)
+            assert existing is not None
+            return existing
 
-        return self._bound(await self._session.database.write(work))
+        return self._bind(await self._session.database.write(work))
+
+    async def _begin_memory(self, tx: Connection, agent: AgentRecord) -> None:
+        """Give a new agent the blocks that every agent begins with."""
+        await create_starter_blocks(tx, Writer.owner(agent.created_at_ms, by="api"), agent.id)
 
     async def edit(
         self,
@@ -253,7 +260,7 @@ class Agents:
         all_tools: bool = False,
         limits: Limits | None = None,
     ) -> Agent:
-        """Change an agent; what is not given stays. It counts from its next turn on."""
+        """Change an agent from its next turn on; options that you leave out stay unchanged."""
         now = await self._session.agent(agent)
         chosen = now.tools if tools is None else _checked_tools(self._engine, tools)
         changed = replace(
@@ -267,10 +274,9 @@ class Agents:
         different = [
             name for name in _RECORD_FIELDS if getattr(now, name) != getattr(changed, name)
         ]
-        constellation = self._session.constellation
 
         async def work(tx: Connection) -> int | None:
-            if "name" in different and await agents.by_name(tx, constellation, changed.name):
+            if "name" in different and await agents.by_name(tx, changed.name):
                 raise Conflict(
                     f"There is an agent named {changed.name!r} already. Nothing was changed."
                 )
@@ -283,14 +289,12 @@ class Agents:
         if version is None:
             raise NotFound(f"The agent {now.name!r} was deleted meanwhile. Nothing was changed.")
         self._engine.runtime.forget(now.id)
-        return self._bound(replace(changed, version=version))
+        return self._bind(replace(changed, version=version))
 
     async def delete(self, agent: AgentRecord | str) -> Agent:
         """Take an agent out of service. Its journal stays and can be read."""
         now = await self._session.agent(agent)
-        waiting = await self._session.database.read(
-            lambda tx: messages.waiting(tx, self._session.constellation, now.id)
-        )
+        waiting = await self._session.database.read(lambda tx: messages.waiting(tx, now.id))
         if waiting:
             raise Conflict(
                 f"{now.name} has {len(waiting)} messages to answer first. Wait until it has "
@@ -304,10 +308,10 @@ class Agents:
 
         await self._session.database.write(work)
         self._engine.runtime.forget(now.id)
-        return self._bound(now)
+        return self._bind(now)
 
     async def _note(self, tx: Connection, kind: str, agent: AgentRecord, **body: Any) -> None:
-        """Leave in the audit log what was done to an agent."""
+        """Add an event about an agent to the audit log."""
         await note(tx, self._session, kind, by="api", agent_id=agent.id, what=agent.name, **body)
 
     # -- messages --------------------------------------------------------------------------------
@@ -366,10 +370,10 @@ class Agents:
     def _speaker(self, **options: object) -> str:
         """Return who speaks where somebody acts who is not the owner: they themselves."""
         actor = self._session.actor
-        said = [name for name, value in options.items() if value]
-        if said:
+        names = [name for name, value in options.items() if value]
+        if names:
             raise InvalidInput(
-                f"{actor.name} speaks for themselves, so that {' and '.join(said)} cannot be "
+                f"{actor.name} speaks for themselves, so that {' and '.join(names)} cannot be "
                 "given. Leave it out, or let the owner hand the message in. Nothing was stored."
             )
         return actor.id
@@ -398,13 +402,13 @@ class Agents:
     async def watch(
         self, agent: AgentRecord | str, *, after: str | None = None
     ) -> AsyncGenerator[Signal, None]:
-        """Yield the signals of all turns of an agent, from the one after `after` on.
+        """Yield the signals of all turns of an agent, starting after the signal `after`.
 
         If the log of signals does not reach back that far, the turns that ended since are told from
         the journal first, after a signal `gap`.
         """
         agent_id, hub = await self._session.id_of(agent), self._engine.hub
-        told: set[str] = set()
+        reported: set[str] = set()
         if after is not None and not hub.knows(agent_id, after):
             yield Signal(after, agent_id, "", "gap", {})
             # From here on signals are kept, so that nothing falls between journal and log.
@@ -412,13 +416,13 @@ class Agents:
             missed = await self._session.database.read(
                 lambda tx: journal.ended_since(tx, agent_id, since)
             )
-            told = {record.id for record in missed}
+            reported = {record.id for record in missed}
             for record in missed:
                 if await self._session.sees_turn(record.id):
                     yield last_signal(await self._engine.runtime.outcome(record.id))
         async with contextlib.aclosing(hub.watch(agent_id, after)) as signals:
             async for signal in signals:
-                if signal.turn_id not in told and await self._session.sees_turn(signal.turn_id):
+                if signal.turn_id not in reported and await self._session.sees_turn(signal.turn_id):
                     yield signal
 
     async def import_messages(
@@ -446,7 +450,7 @@ class Agents:
 
         async def work(tx: Connection) -> ImportResult:
             trust = (await session.writer(tx, "api")).source.trust
-            imported = await append_past(tx, session.constellation, agent_id, past, at, trust)
+            imported = await append_past(tx, agent_id, past, at, trust)
             count = len(imported.messages)
             await note(tx, session, "messages.imported", by="api", agent_id=agent_id, count=count)
             return imported
@@ -467,9 +471,9 @@ class Agents:
             link = engine.models.link(engine.models.chain(agent.model)[0])
             if not isinstance(link.port, Warm):
                 return
-            live = await load(engine.database, agent.id, None)
+            live = await load(engine.database, agent.id, None, engine.settings.zone_name)
             tokens = engine.settings.context.tokens
-            await enter(engine.database, live, OWNER_ALONE, tokens, engine.clock())
+            await enter(live, OWNER_ALONE, tokens, engine.clock())
             tools = engine.toolbox.wire(agent.tools, compact=link.profile.compact)
             request = ModelRequest(
                 model=link.name,
@@ -500,7 +504,7 @@ def new_record(
         name=checked_name(name),
         model=checked_model(model or DEFAULT_MODEL),
         system=checked_system(DEFAULT_SYSTEM.format(name=name) if system is None else system),
-        created_at=session.clock(),
+        created_at_ms=session.clock(),
         tools=_checked_tools(engine, tools),
         limits=limits or Limits(**engine.settings.limits.model_dump()),
     )
@@ -532,14 +536,14 @@ class Search:
         domains: Sequence[str] = DOMAINS,
         speaker: str | None = None,
         role: str | None = None,
-        since: When | None = None,
-        until: When | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         tags: Sequence[str] = (),
         source: str | None = None,
         participants: Participants = OWNER_ALONE,
         limit: int = 10,
         offset: int = 0,
-        moment: When | None = None,
+        moment: datetime | None = None,
         neighbours: int = 0,
     ) -> SearchResult:
         """Return what memory has on a query, the best first; any text is a query.
@@ -566,19 +570,68 @@ class Search:
             domains=tuple(domains),
             speaker=speaker,
             role=role,
-            since=ms_of(since),
-            until=ms_of(until),
+            since=optional_ms(since),
+            until=optional_ms(until),
             tags=tuple(tags),
             source=source,
             limit=limit,
             offset=offset,
-            moment=ms_of(moment),
+            moment=optional_ms(moment),
             neighbours=neighbours,
         )
 
-        async def whose(tx: Connection) -> str | None:
+        async def owner_id(tx: Connection) -> str | None:
             return None if agent is None else (await session.agent_in(tx, agent)).id
 
         return await self._engine.searcher.find(
-            whose, query, lambda tx: session.among(tx, participants)
+            owner_id, query, lambda tx: session.among(tx, participants)
         )
+
+
+@verbs(
+    "home",
+    current=Act.READ,
+    halt=Act.GOVERN,
+    resume=Act.GOVERN,
+)
+class Halts:
+    """Halts: stop all agents of a constellation, and let them continue."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def current(self) -> Halt | None:
+        """Return the halt that stops all turns, or None if there is no halt."""
+        session = self._session
+
+        async def read(tx: Connection) -> Halt | None:
+            halt = await agents.current_halt(tx)
+            if halt is None or session.sees_all:
+                return halt
+            visible = await session.visible_turns(tx, [halt.turn_id])
+            # That everything stands still is no secret; what led to it may be one.
+            return halt if visible else replace(halt, reason="", agent_id=None, turn_id=None)
+
+        return await session.database.read(read)
+
+    async def halt(self, reason: str) -> Halt:
+        """Stop all agents until `resume`; what comes in meanwhile waits."""
+        if not reason.strip():
+            raise InvalidInput("A halt needs a reason. Nothing was halted.")
+        session = self._session
+        halt = Halt(new_id("halt"), None, None, "critical", reason.strip(), session.clock())
+        await session.database.write(lambda tx: agents.put_halt(tx, halt))
+        return halt
+
+    async def resume(self, by: str = "owner") -> Halt:
+        """Let all agents continue; return the halt that had stopped them."""
+        session, at = self._session, self._session.clock()
+
+        async def work(tx: Connection) -> Halt:
+            stood = await agents.current_halt(tx)
+            if stood is None:
+                raise Conflict("Nothing is halted. Nothing was changed.")
+            await agents.lift_halt(tx, by, at)
+            return stood
+
+        return await session.database.write(work)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from asterism.app.session import AnyText, Session, note, verbs
 from asterism.errors import BudgetReached, ModelError
 from asterism.memory import archive, people
+from asterism.memory.archive import Relation, judge_prompt, parse_verdict
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage, Written, check_tags
-from asterism.memory.likeness import Relation, judge_prompt, parse_verdict
 from asterism.permissions import Act
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
-from asterism.types.agents import AgentRecord
+from asterism.types.agents import AgentRecord, optional_ms
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
 from asterism.types.search import Hit, SearchResult
 
@@ -42,7 +43,7 @@ _DONE: dict[type, str] = {AppendPassage: "appended", Retract: "retracted", Tag: 
     search=Act.READ,
 )
 class Archive:
-    """What agents keep beyond their blocks, found by search."""
+    """Passages: texts that agents keep outside of their blocks and find by search."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Archive:
         agent: AgentRecord | str,
         *,
         tag: str | None = None,
-        moment: int | None = None,
+        moment: datetime | None = None,
         limit: int = 50,
         before: str | None = None,
     ) -> list[Passage]:
@@ -80,7 +81,7 @@ class Archive:
                 [agent_id],
                 participants=await self._session.participants(tx),
                 tag=wanted,
-                moment=moment,
+                moment=optional_ms(moment),
                 limit=limit,
                 before=before,
             )
@@ -92,20 +93,16 @@ class Archive:
         return await self._session.database.read(lambda tx: self._visible(tx, passage_id))
 
     async def _visible(self, tx: Connection, passage_id: str) -> Passage:
-        """Return a passage that whoever acts may see."""
+        """Return a passage that the actor may see."""
         participants = await self._session.participants(tx)
-        return await archive.get(
-            tx, self._session.constellation, passage_id, participants=participants
-        )
+        return await archive.get(tx, passage_id, participants=participants)
 
     async def history(self, passage_id: str) -> list[PassageEdit]:
-        """Return what was done to a passage since it was stored."""
+        """Return the edits of a passage, from its first version on."""
 
         async def read(tx: Connection) -> list[PassageEdit]:
             participants = await self._session.participants(tx)
-            return await archive.history(
-                tx, self._session.constellation, passage_id, participants=participants
-            )
+            return await archive.history(tx, passage_id, participants=participants)
 
         return await self._session.database.read(read)
 
@@ -116,45 +113,45 @@ class Archive:
         *,
         tags: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
-        true_from: int | None = None,
+        true_from: datetime | None = None,
         supersedes: str | None = None,
         audience: str = "owner",
         by: str = "api",
     ) -> Written:
-        """Store a passage in an agent's archive; what is there already is not stored twice.
+        """Store a passage in an agent's archive; a duplicate is not stored again.
 
         Args:
             agent: Whose archive.
             text: What is to be known.
             tags: Words to find it by.
             metadata: Anything else that belongs to it.
-            true_from: Since when it holds, in milliseconds.
+            true_from: Since when it holds.
             supersedes: The passage that it takes the place of.
             audience: Who may see it, such as `owner`, `public` or `person:anna`.
-            by: By what means it is done.
+            by: What asks for it, such as `api` or `cli`.
         """
         session = self._session
         if supersedes is not None and not session.is_owner:
             # What takes the place of another passage overwrites it.
             await session.allow(Act.OVERWRITE, "passage.add", "passage", (agent,))
-        found = await session.agent(agent)
+        owner = await session.agent(agent)
         ask = self._judge()
-        contradicted = await self._contradicted(ask, found, text) if ask is not None else ()
-        insert = Insert(text, tuple(tags), dict(metadata or {}), true_from, supersedes)
+        contradicted = await self._contradicted(ask, owner, text) if ask is not None else ()
+        insert = Insert(text, tuple(tags), dict(metadata or {}), optional_ms(true_from), supersedes)
 
         async def work(tx: Connection) -> Written:
             writer = await session.writer(tx, by)
-            visible = await people.read_audience(tx, session.constellation, audience)
+            visible = await people.read_audience(tx, audience)
             source = Source(writer.source.origins, visible, writer.source.trust)
             written = await gate.write(
                 tx,
-                writer.saying(source),
-                found.id,
+                writer.with_source(source),
+                owner.id,
                 insert,
                 judge_with=lambda _, old: Relation.CONTRADICTS if old in contradicted else None,
             )
             kind = "passage.added"
-            await note(tx, session, kind, by=by, agent_id=found.id, what=written.passage.id)
+            await note(tx, session, kind, by=by, agent_id=owner.id, what=written.passage.id)
             return written
 
         return await session.database.write(work)
@@ -162,9 +159,9 @@ class Archive:
     async def _contradicted(self, ask: Ask, agent: AgentRecord, text: str) -> frozenset[str]:
         """Return the passages that a model finds contradicted by a new text.
 
-        Nothing is merged or replaced on a model's word: it may only point out what it doubts.
+        A model cannot merge or replace anything: it can only point out a contradiction.
         """
-        told: set[str] = set()
+        contradicted: set[str] = set()
         near = await self.search(agent, text, domains=("passages", "documents"), limit=_ASKED_ABOUT)
         for hit in near:
             try:
@@ -173,8 +170,8 @@ class Archive:
                 _log.warning("no model could be asked about %s: %s", hit.id, problem.message)
                 break
             if parse_verdict(answer) is Relation.CONTRADICTS:
-                told.add(hit.text)
-        return frozenset(told)
+                contradicted.add(hit.text)
+        return frozenset(contradicted)
 
     async def add_many(
         self,
@@ -196,9 +193,9 @@ class Archive:
 
             async def work(tx: Connection, rows: list[NewPassage] = rows) -> int:
                 writer = await session.writer(tx, by)
-                visible = await people.read_audience(tx, session.constellation, audience)
+                visible = await people.read_audience(tx, audience)
                 source = Source(writer.source.origins, visible, writer.source.trust)
-                count = await gate.insert_many(tx, writer.saying(source), agent_id, rows)
+                count = await gate.insert_many(tx, writer.with_source(source), agent_id, rows)
                 what = f"{count} passages"
                 await note(tx, session, "passage.added", by=by, agent_id=agent_id, what=what)
                 return count
@@ -226,10 +223,10 @@ class Archive:
         session = self._session
 
         async def work(tx: Connection) -> Written:
-            found = await self._visible(tx, write.passage_id)
+            passage = await self._visible(tx, write.passage_id)
             kind = f"passage.{_DONE[type(write)]}"
-            await note(tx, session, kind, by=by, agent_id=found.archive_id, what=found.id)
-            return await gate.write(tx, await session.writer(tx, by), found.archive_id, write)
+            await note(tx, session, kind, by=by, agent_id=passage.archive_id, what=passage.id)
+            return await gate.write(tx, await session.writer(tx, by), passage.archive_id, write)
 
         return await session.database.write(work)
 
@@ -258,5 +255,5 @@ class AgentArchive:
         return await self._archive.add_many(self._agent, texts, **options)
 
     async def search(self, query: str, **filters: Any) -> Sequence[Hit]:
-        """Return what was found; `Agents.search` has the same filters."""
+        """Search the archive; `Agents.search` has the same filters."""
         return await self._archive.search(self._agent, query, **filters)

@@ -1,22 +1,23 @@
-"""The verbs about the audit log: what was done, whether it is as it was written, and its export."""
+"""The verbs about the audit log: read, verify and export it."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import orjson
 
-from asterism.app.session import Session, enough, verbs
+from asterism.app.session import Session, first_visible, verbs
 from asterism.errors import InvalidInput, NotFound
 from asterism.permissions import Act
+from asterism.records import dataclass
 from asterism.store import agents, events
 from asterism.store.database import Connection, Row
-from asterism.store.events import Flaw, Recorded, Verified, home_chain, is_home, verify
-from asterism.types.agents import OWNER, AgentRecord
+from asterism.store.events import Flaw, RecordedEvent, Verified, home_chain, is_home, verify
+from asterism.types.agents import OWNER, AgentRecord, optional_ms
 from asterism.types.permissions import EffectKind
 
 HOME = "home"
@@ -59,7 +60,7 @@ class Autonomy:
     anchor=Act.APPEND,
 )
 class Audit:
-    """What was done, by whom and why: written in the transaction of the effect, never changed."""
+    """The audit log: each event is written in the transaction of its effect and never changed."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -71,11 +72,11 @@ class Audit:
         kind: str | None = None,
         actor: str | None = None,
         turn: str | None = None,
-        since: int | None = None,
-        until: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         limit: int = 50,
-        before: Recorded | None = None,
-    ) -> list[Recorded]:
+        before: RecordedEvent | None = None,
+    ) -> list[RecordedEvent]:
         """Return events, the newest first.
 
         Args:
@@ -83,98 +84,99 @@ class Audit:
             kind: Only those of a kind, such as `call.denied`, or all of a thing, such as `call`.
             actor: Only what this one did, such as `owner`.
             turn: Only those of a turn.
-            since: The first moment in milliseconds.
+            since: The first moment.
             until: The last one.
             limit: How many at most.
             before: The last event of the page before.
         """
         agent_id = await self._session.agent_id(agent) or None
-        place = (before.at, before.chain, before.number) if before is not None else None
+        place = (before.at_ms, before.chain, before.number) if before is not None else None
 
-        async def read(tx: Connection) -> list[Recorded]:
-            async def page(most: int) -> list[Recorded]:
+        async def read(tx: Connection) -> list[RecordedEvent]:
+            async def page(most: int) -> list[RecordedEvent]:
                 return await events.page(
                     tx,
-                    self._session.constellation,
                     agent_id=agent_id,
                     kind=kind,
                     actor=actor,
                     turn_id=turn,
-                    since=since,
-                    until=until,
+                    since=optional_ms(since),
+                    until=optional_ms(until),
                     limit=most,
                     before=place,
                 )
 
-            return await enough(page, lambda found: self._visible(tx, found), limit)
+            return await first_visible(page, lambda entries: self._visible(tx, entries), limit)
 
         return await self._session.database.read(read)
 
-    async def _visible(self, tx: Connection, found: Sequence[Recorded]) -> list[Recorded]:
-        """Return the events that whoever acts may see: of turns they see, and their own."""
+    async def _visible(
+        self, tx: Connection, entries: Sequence[RecordedEvent]
+    ) -> list[RecordedEvent]:
+        """Return the events that the actor may see: of turns they see, and their own."""
         if self._session.sees_all:
-            return list(found)
-        visible = await self._session.visible_turns(tx, [one.turn_id for one in found])
+            return list(entries)
+        visible = await self._session.visible_turns(tx, [entry.turn_id for entry in entries])
         me = str(self._session.actor)
-        return [one for one in found if one.turn_id in visible or one.actor == me]
+        return [entry for entry in entries if entry.turn_id in visible or entry.actor == me]
 
     async def autonomy(
         self,
         *,
         agent: AgentRecord | str | None = None,
-        since: int | None = None,
-        until: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> Autonomy:
         """Return how many calls with an effect outside ran without asking, were asked or denied.
 
         Args:
             agent: Only those of an agent.
-            since: The first moment in milliseconds.
+            since: The first moment.
             until: The last one.
         """
-        found: dict[tuple[str | None, str], tuple[str, str]] = {}
+        calls: dict[tuple[str | None, str], tuple[str, str]] = {}
         forgotten, before = 0, None
         while True:
             page = await self.list(
                 agent=agent, kind="call", since=since, until=until, limit=_PAGE, before=before
             )
-            for one in page:
-                if one.body is None:
+            for event in page:
+                if event.body is None:
                     forgotten += 1
-                elif one.body.get("verdict") in VERDICTS and _is_outside(one.body):
+                elif event.body.get("verdict") in VERDICTS and _is_outside(event.body):
                     # Of a call that was asked for and then run, the first counts.
-                    place = (one.turn_id, str(one.body["key"]).removesuffix("/outcome"))
-                    former = found.get(place, (_words_of(one.body, "what"), "allowed"))[1]
-                    verdict = max(former, one.body["verdict"], key=VERDICTS.index)
-                    found[place] = (_words_of(one.body, "what"), verdict)
+                    place = (event.turn_id, str(event.body["key"]).removesuffix("/outcome"))
+                    former = calls.get(place, (_words_of(event.body, "what"), "allowed"))[1]
+                    verdict = max(former, event.body["verdict"], key=VERDICTS.index)
+                    calls[place] = (_words_of(event.body, "what"), verdict)
             if len(page) < _PAGE:
                 break
             before = page[-1]
         tools: dict[str, dict[str, int]] = {}
-        for tool, verdict in found.values():
+        for tool, verdict in calls.values():
             counts = tools.setdefault(tool, dict.fromkeys(VERDICTS, 0))
             counts[verdict] += 1
         return Autonomy(dict(sorted(tools.items())), forgotten)
 
-    async def get(self, ref: str) -> Recorded:
+    async def get(self, ref: str) -> RecordedEvent:
         """Return one event, named as CHAIN:NUMBER: `home:12`, or an agent's name or id and 12."""
         name, number = _place_of(ref)
         chain = await self._chain(name)
 
-        async def read(tx: Connection) -> list[Recorded]:
-            found = await events.get(tx, chain, number)
-            return await self._visible(tx, [found] if found is not None else [])
+        async def read(tx: Connection) -> list[RecordedEvent]:
+            event = await events.get(tx, chain, number)
+            return await self._visible(tx, [event] if event is not None else [])
 
-        found = await self._session.database.read(read)
-        if not found:
+        visible = await self._session.database.read(read)
+        if not visible:
             raise NotFound(
                 f'There is no event {ref!r}. "asterism audit list" shows the latest ones.'
             )
-        return found[0]
+        return visible[0]
 
     async def _chain(self, name: str) -> str:
         if name == HOME or is_home(name):
-            return home_chain(self._session.constellation)
+            return home_chain(self._session.database.constellation)
         if name.startswith("agent_"):
             return name
         return (await self._session.agent(name)).id
@@ -183,33 +185,33 @@ class Audit:
         """Return how each chain of this home is called: `home`, or an agent's name."""
 
         async def read(tx: Connection) -> dict[str, str]:
-            there = await events.chains_of(tx, self._session.constellation)
-            found = {there[0]: HOME}
+            there = await events.chains_of(tx)
+            chains = {there[0]: HOME}
             for chain in there[1:]:
                 agent = await agents.by_id(tx, chain)
-                found[chain] = agent.name if agent is not None else chain
-            return found
+                chains[chain] = agent.name if agent is not None else chain
+            return chains
 
         return await self._session.database.read(read)
 
     async def verify(
         self, *, head: str | None = None, progress: Callable[[int], None] | None = None
     ) -> Verified:
-        """Go through all chains and tell what is not as it was written.
+        """Check all chains, and return every event that is not as it was written.
 
         Args:
             head: An event that was written down elsewhere, as CHAIN:NUMBER:HASH; it must be there.
             progress: Hears how many events were looked at.
         """
-        found = await verify(self._session.database, progress)
+        result = await verify(self._session.database, progress)
         if head is not None:
             ref, _, wanted = head.rpartition(":")
             name, number = _place_of(ref)
             known = await self._hash_at(name, number)
             if len(wanted) < 8 or not known.startswith(wanted.lower()):
-                said = "it is not the event that was written down elsewhere"
-                found.flaws.append(Flaw(name, number, said))
-        return found
+                problem = "it is not the event that was written down elsewhere"
+                result.flaws.append(Flaw(name, number, problem))
+        return result
 
     async def _visible_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
         if self._session.sees_all:
@@ -222,23 +224,19 @@ class Audit:
         return [row for row in rows if row[place] in visible or row[by] == me]
 
     async def _hash_at(self, name: str, number: int) -> str:
-        """Return the hash of an event, which tells nothing of what it says; "": there is none."""
+        """Return the hash of an event, which does not show its text; "" if it does not exist."""
         chain = await self._chain(name)
-        found = await self._session.database.read(lambda tx: events.get(tx, chain, number))
-        return found.hash.hex() if found is not None else ""
+        event = await self._session.database.read(lambda tx: events.get(tx, chain, number))
+        return event.hash.hex() if event is not None else ""
 
     async def anchor(self) -> int:
         """Write into the home's chain how far the agents' chains have come; return how many."""
         now = self._session.clock()
-        return await self._session.database.write(
-            lambda tx: events.anchor(tx, self._session.constellation, now)
-        )
+        return await self._session.database.write(lambda tx: events.anchor(tx, now))
 
     async def export(self, form: str = "jsonl") -> AsyncGenerator[str, None]:
         """Yield the whole log chain by chain as lines of JSON, or of CSV below a heading."""
-        chains = await self._session.database.read(
-            lambda tx: events.chains_of(tx, self._session.constellation)
-        )
+        chains = await self._session.database.read(events.chains_of)
         if form == "csv":
             yield ",".join(COLUMNS) + "\n"
         line = _csv if form == "csv" else _jsonl
@@ -274,8 +272,10 @@ def _words_of(body: Mapping[str, Any], name: str) -> str:
 
 def _is_outside(body: Mapping[str, Any]) -> bool:
     """Tell whether a judged call would have done something outside of the agent and its owner."""
-    told: list[str] = [str(one) for one in body.get("effects") or ()]
-    kinds = [one.partition(" ")[0] for one in told if one != f"{EffectKind.SEND} {OWNER}"]
+    effects: list[str] = [str(effect) for effect in body.get("effects") or ()]
+    kinds = [
+        effect.partition(" ")[0] for effect in effects if effect != f"{EffectKind.SEND} {OWNER}"
+    ]
     return any(kind in tuple(EffectKind) and EffectKind(kind).outside for kind in kinds)
 
 

@@ -1,8 +1,9 @@
-"""The verbs about blocks: what an owner can do with them, by command line, API or program."""
+"""The verbs about blocks, for command line, API and programs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from asterism.app.session import Session, note, verbs
@@ -16,7 +17,8 @@ from asterism.memory.gate import replicas, undo
 from asterism.memory.schemas import read_schema
 from asterism.permissions import Act
 from asterism.store.database import Connection
-from asterism.types.agents import AgentRecord, When, ms_of
+from asterism.times import to_ms
+from asterism.types.agents import AgentRecord
 from asterism.types.memory import (
     DEFAULT_LIMIT,
     Append,
@@ -67,9 +69,9 @@ class Blocks:
 
         async def read(tx: Connection) -> list[VisibleBlock]:
             participants = await self._session.participants(tx)
-            found = await blocks.seen_by(tx, self._session.constellation, agent_id)
-            visible = (blocks.as_visible_to(one, participants) for one in found)
-            return [one for one in visible if one is not None]
+            stored = await blocks.seen_by(tx, agent_id)
+            visible = (blocks.as_visible_to(block, participants) for block in stored)
+            return [block for block in visible if block is not None]
 
         return await self._session.database.read(read)
 
@@ -79,9 +81,9 @@ class Blocks:
         return await self._session.database.read(lambda tx: self._visible(tx, agent_id, label))
 
     async def _visible(self, tx: Connection, agent_id: str | None, label: str) -> VisibleBlock:
-        """Return a block as whoever acts may see it."""
+        """Return a block as the actor may see it."""
         participants = await self._session.participants(tx)
-        seen = await blocks.find(tx, self._session.constellation, agent_id, label, participants)
+        seen = await blocks.find(tx, agent_id, label, participants)
         visible = blocks.as_visible_to(seen, participants)
         assert visible is not None, "what they may not see was not found"
         return visible
@@ -103,10 +105,10 @@ class Blocks:
         existing: bool = False,
         by: str = "api",
     ) -> Block:
-        """Create a block; with `existing`, return the one of that label if there is one.
+        """Create a block; with `existing`, return the block of that label if it exists.
 
         Args:
-            agent: Whose it is; None: the constellation's, which every agent sees.
+            agent: Its owner; None: the constellation, so that every agent sees it.
             label: What it is called.
             content: What it says at first: text, or JSON for other schemas.
             kind: When agents see it.
@@ -117,52 +119,64 @@ class Blocks:
             audience: Who may see it, such as `public` or `person:anna|role:family`.
             pinned: Whether a working block is always seen.
             shared_with: Other agents by name, with what each may do to it.
-            existing: Whether one that is there will do.
-            by: By what means it is done.
+            existing: Whether to accept a block that exists already.
+            by: What asks for it, such as `api` or `cli`.
         """
         session = self._session
         owner_id = await session.agent_id(agent)
-        others = {
-            (await session.agent(name)).id: permitted
+        shares = [
+            Share((await session.agent(name)).id, permitted)
             for name, permitted in (shared_with or {}).items()
-        }
-        given = read_schema(schema) if isinstance(schema, str | Mapping) else schema
+        ]
+        parsed = read_schema(schema) if isinstance(schema, str | Mapping) else schema
         make = gate.ensure if existing else _create
 
         async def work(tx: Connection) -> Block:
             writer = await session.writer(tx, by)
-            block, made = await make(
+            block, is_new = await make(
                 tx,
                 writer,
                 owner_id,
                 label,
                 type=kind,
-                schema=given,
+                schema=parsed,
                 content=content,
                 description=description,
                 limit=limit,
                 permission=permission,
-                audience=await people.read_audience(tx, session.constellation, audience),
+                audience=await people.read_audience(tx, audience),
                 pinned=pinned,
             )
-            for agent_id, permitted in others.items():
-                block = await gate.write(tx, writer, block.id, Share(agent_id, permitted))
-            if made or others:
-                # What a block says is in its own history: the log of effects names it and no more.
-                await note(
-                    tx,
-                    session,
-                    "block.created" if made else "block.shared",
-                    by=by,
-                    agent_id=owner_id,
-                    what=block.label,
-                    block=block.id,
-                    permission=permission.value,
-                    audience=audience,
-                )
+            for share in shares:
+                block = await gate.write(tx, writer, block.id, share)
+            if is_new or shares:
+                event = "block.created" if is_new else "block.shared"
+                details = {"permission": permission.value, "audience": audience}
+                await self._note(tx, event, block, owner_id, by, details)
             return block
 
         return await session.database.write(work)
+
+    async def _note(
+        self,
+        tx: Connection,
+        event: str,
+        block: Block,
+        owner_id: str | None,
+        by: str,
+        details: Mapping[str, str],
+    ) -> None:
+        """Add an event about a block to the audit log: its text is in its own history."""
+        await note(
+            tx,
+            self._session,
+            event,
+            by=by,
+            agent_id=owner_id,
+            what=block.label,
+            block=block.id,
+            **details,
+        )
 
     async def write(
         self, agent: Whose, label: str, write: BlockWrite, *, reason: str = "", by: str = "api"
@@ -192,7 +206,7 @@ class Blocks:
         return await session.database.write(work)
 
     async def _writable(self, tx: Connection, agent_id: str | None, label: str) -> VisibleBlock:
-        """Return a block that whoever acts may write, since they see all of it."""
+        """Return a block that the actor may write: they must see all of it."""
         found = await self._visible(tx, agent_id, label)
         row = await rows.get(tx, found.block.id)
         if row is None or len(rows.read_lines(row.text, row.lines)) != len(found.lines):
@@ -203,7 +217,7 @@ class Blocks:
         return found
 
     async def editable(self, agent: Whose, label: str) -> tuple[Block, str]:
-        """Return a block and what a person edits of it: its text, or JSON for other schemas."""
+        """Return a block and the form that a person edits: its text, or JSON for other schemas."""
         seen = await self.get(agent, label)
         row = await self._session.database.read(lambda tx: rows.get(tx, seen.block.id))
         assert row is not None
@@ -215,8 +229,8 @@ class Blocks:
     async def shares(self, agent: Whose, label: str) -> dict[str, Permission]:
         """Return the agents that a block is shared with, by name, and what each may do to it."""
         block = (await self.get(agent, label)).block
-        found = await self._session.database.read(lambda tx: rows.shares(tx, block.id))
-        return {name: Permission(permitted) for _, name, permitted in found}
+        shares = await self._session.database.read(lambda tx: rows.shares(tx, block.id))
+        return {name: Permission(permitted) for _, name, permitted in shares}
 
     async def history(
         self, agent: Whose, label: str, *, limit: int = 50, before: int | None = None
@@ -231,16 +245,21 @@ class Blocks:
                 tx, block.id, await self._session.participants(tx)
             )
             newest = sorted(
-                (one for one in visible if before is None or one < before), reverse=True
+                (version for version in visible if before is None or version < before), reverse=True
             )
-            return [history.record_of(block.id, visible[one][0]) for one in newest[:limit]]
+            return [history.record_of(block.id, visible[version][0]) for version in newest[:limit]]
 
         return await self._session.database.read(read)
 
     async def at(
-        self, agent: Whose, label: str, *, version: int | None = None, moment: When | None = None
+        self,
+        agent: Whose,
+        label: str,
+        *,
+        version: int | None = None,
+        moment: datetime | None = None,
     ) -> list[Line]:
-        """Return what a block said at a version, or at a moment."""
+        """Return the lines of a block at a version, or at a moment."""
         seen = await self.get(agent, label)
         if version is None and moment is None:
             return list(seen.lines)
@@ -248,10 +267,10 @@ class Blocks:
             version = await self.version_at(agent, label, moment)
         return await self._lines(seen.block, version or 0)
 
-    async def version_at(self, agent: Whose, label: str, moment: When) -> int:
+    async def version_at(self, agent: Whose, label: str, moment: datetime) -> int:
         """Return the version that a block had at a moment; 0: it was not there yet."""
         block = (await self.get(agent, label)).block
-        then = ms_of(moment)
+        then = to_ms(moment)
         assert then is not None
 
         async def read(tx: Connection) -> int:
@@ -260,7 +279,9 @@ class Blocks:
             visible = await history.visible_edits(
                 tx, block.id, await self._session.participants(tx)
             )
-            return max((one for one, (edit, _) in visible.items() if edit.at <= then), default=0)
+            return max(
+                (version for version, (edit, _) in visible.items() if edit.at <= then), default=0
+            )
 
         return await self._session.database.read(read)
 
@@ -270,7 +291,7 @@ class Blocks:
         old = await self._lines(seen.block, a)
         new = await self._lines(seen.block, b) if b is not None else seen.lines
         names = (f"version {a}", f"version {seen.block.version if b is None else b}")
-        return history.unified([one.text for one in old], [one.text for one in new], *names)
+        return history.diff_text([line.text for line in old], [line.text for line in new], *names)
 
     async def _lines(self, block: Block, version: int) -> list[Line]:
         async def read(tx: Connection) -> list[Line] | None:
@@ -340,11 +361,11 @@ class AgentBlock:
         self.label = label
 
     async def get(self) -> VisibleBlock:
-        """Return what is known of it, with its lines."""
+        """Return the block with its lines."""
         return await self._blocks.get(self._agent, self.label)
 
     async def text(self) -> str:
-        """Return what it says."""
+        """Return its text."""
         return (await self.get()).block.text
 
     async def append(self, content: str, *, section: str | None = None, reason: str = "") -> Block:
@@ -372,7 +393,7 @@ class AgentBlock:
         return await self.write(Undo(), reason=reason)
 
     async def restore(self, version: int, *, reason: str = "") -> Block:
-        """Make it say what it said at a version."""
+        """Restore the text of a version; this is a new edit."""
         return await self.write(Restore(version), reason=reason)
 
     async def write(self, write: BlockWrite, *, reason: str = "") -> Block:
@@ -383,10 +404,12 @@ class AgentBlock:
         """Return its edits, the newest first."""
         return await self._blocks.history(self._agent, self.label, limit=limit, before=before)
 
-    async def at(self, *, version: int | None = None, moment: When | None = None) -> Sequence[Line]:
-        """Return what it said at a version, or at a moment."""
+    async def at(
+        self, *, version: int | None = None, moment: datetime | None = None
+    ) -> Sequence[Line]:
+        """Return its lines at a version, or at a moment."""
         return await self._blocks.at(self._agent, self.label, version=version, moment=moment)
 
 
-async def _create(*given: Any, **named: Any) -> tuple[Block, bool]:
-    return await gate.create(*given, **named), True
+async def _create(*arguments: Any, **options: Any) -> tuple[Block, bool]:
+    return await gate.create(*arguments, **options), True

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from asterism.app.session import Session, no_such_turn, verbs
-from asterism.errors import Conflict, NotFound
+from asterism.errors import AsterismError, Conflict, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
-from asterism.ports import ModelQuestion, ModelRequest, Profile
+from asterism.ports import Describes, ModelQuestion, ModelRequest, Profile, RequestPart
 from asterism.store import journal
 from asterism.store.database import Connection
+from asterism.telemetry.redaction import RequestRedactor
 from asterism.turns.context import LiveAgent, enter, load
-from asterism.turns.shown import ShownContext, context_now, context_of_step, tail_now
-from asterism.turns.spending import TurnBudget
-from asterism.turns.turn import TurnServices
+from asterism.turns.rules import narrowed
+from asterism.turns.shown import (
+    ShownContext,
+    context_now,
+    context_of_step,
+    plain_parts,
+    with_count,
+)
+from asterism.turns.turn import TurnServices, reservations_for
 from asterism.types.agents import OWNER_ALONE, AgentRecord, Participants, new_id
-from asterism.types.spending import Payer
-from asterism.types.turns import Entry, EntryKind, message_wire
+from asterism.types.turns import Entry, EntryKind, SentContext, message_wire
 
 if TYPE_CHECKING:
+    from asterism.models.chain import ChainLink
     from asterism.turns.compaction import CompactionResult
 
 
@@ -36,34 +43,59 @@ class Contexts:
     """What models are shown, exactly, and why."""
 
     def __init__(
-        self, session: Session, services: TurnServices, at_work: Callable[[str], LiveAgent | None]
+        self,
+        session: Session,
+        services: TurnServices,
+        at_work: Callable[[str], LiveAgent | None],
+        link: Callable[[str], ChainLink],
     ) -> None:
-        """Make the verbs; `at_work` returns what a process keeps of an agent at work."""
+        """Make the verbs.
+
+        Args:
+            session: Who acts, and what they may see and do.
+            services: What turns work with.
+            at_work: Returns an agent that this process has loaded.
+            link: Returns the port of a model named `vendor:name`.
+        """
         self._session = session
         self._services = services
         self._at_work = at_work
+        self._link = link
 
     async def now(self, agent: AgentRecord | str, *, present: Sequence[str] = ()) -> ShownContext:
-        """Return what a model would be shown if a message came now, with these persons present."""
+        """Return what a model would see if a message came now, with these persons present."""
         session, services = self._session, self._services
-        found = await session.agent(agent)
-        participants = await self._company(present)
+        record = await session.agent(agent)
+        participants = await self._participants(present)
         if not session.sees_all:
             participants = await session.database.read(lambda tx: session.among(tx, participants))
-        working = self._at_work(found.id)
+        working = self._at_work(record.id)
         context = working.contexts.get(participants.key) if working is not None else None
         if context is None:
-            live = await load(session.database, found.id, None)
+            zone = services.settings.current.zone_name
+            live = await load(session.database, record.id, None, zone)
             await enter(
-                session.database,
-                live,
-                participants,
-                services.settings.current.context.tokens,
-                services.clock(),
+                live, participants, services.settings.current.context.tokens, services.clock()
             )
             context = live.context
-        tail = await session.database.read(lambda tx: tail_now(tx, found.id, context))
-        return context_now(context, tail, services.models.chain(found.model)[0])
+        model = services.models.chain(record.model)[0]
+        profile = services.models.profile(model)
+        tools = services.toolbox.wire(record.tools, compact=profile.compact)
+        request = ModelRequest(
+            model=model.partition(":")[2],
+            messages=[],
+            tools=narrowed(tools, record.rules),
+            key="now",
+            timeout=0.0,
+            agent_id=record.id,
+        )
+        sent = SentContext(context.tail.sent(profile, upcoming=True), profile.compact)
+
+        async def read(tx: Connection) -> tuple[ShownContext, ModelRequest]:
+            return await context_now(tx, context, model, request, sent, self._describe)
+
+        shown, request = await session.database.read(read)
+        return with_count(self._permitted(shown), await self._count(model, request))
 
     async def of_turn(self, turn_id: str, step: int | None = None) -> ShownContext:
         """Return what the model was shown in a step of a turn; without a step, in its last one."""
@@ -74,34 +106,54 @@ class Contexts:
                 raise no_such_turn(turn_id)
             entries = await journal.entries_of(tx, record)
             wanted = _last_step(entries) if step is None else step
-            return await context_of_step(tx, record, entries, wanted)
+            return await context_of_step(tx, record, entries, wanted, self._describe)
 
-        found = await self._session.database.read(read)
-        if found is None:
+        context = await self._session.database.read(read)
+        if context is None:
             what = "no model was asked" if step is None else f"there is no step {step}"
             raise NotFound(
                 f"Of turn {turn_id} no context is kept: {what}, or it was recorded by an earlier "
                 'release. "asterism turn show" shows what it has.'
             )
-        return found
+        return self._permitted(context)
+
+    def _permitted(self, context: ShownContext) -> ShownContext:
+        """Return a context that does not name a turn which whoever acts may not see."""
+        if self._session.sees_all or not context.corrected_by:
+            return context
+        return replace(context, corrected_by="an earlier turn")
+
+    def _describe(self, model: str, request: ModelRequest) -> Sequence[RequestPart]:
+        """Return all that is sent for a request; as it is, if its model is not configured here."""
+        port = self._port(model)
+        return port.describe(request) if port is not None else plain_parts(request)
+
+    async def _count(self, model: str, request: ModelRequest) -> int:
+        """Return how many tokens a request has, 0 if nobody can tell without being asked."""
+        port = self._port(model)
+        counted = await port.count(RequestRedactor().request(request)) if port is not None else None
+        return counted or 0
+
+    def _port(self, model: str) -> Describes | None:
+        """Return the port of a model that can tell what it sends."""
+        try:
+            port = self._link(model).port
+        except AsterismError:
+            return None
+        return port if isinstance(port, Describes) else None
 
     async def compact(self, agent: AgentRecord | str) -> CompactionResult:
-        """Compact the older half of what an agent sees now into a summary; originals stay."""
+        """Compact the older half of an agent's context into a summary; the originals stay."""
         # It takes 20 ms to import, and whoever only looks at a context needs none of it.
         from asterism.turns.compaction import compact
 
         session, services = self._session, self._services
-        found = await session.agent(agent)
-        live = await load(session.database, found.id, None)
-        await enter(
-            session.database,
-            live,
-            OWNER_ALONE,
-            services.settings.current.context.tokens,
-            services.clock(),
-        )
+        record = await session.agent(agent)
+        zone = services.settings.current.zone_name
+        live = await load(session.database, record.id, None, zone)
+        await enter(live, OWNER_ALONE, services.settings.current.context.tokens, services.clock())
         key = f"{new_id('turn')}/compact"
-        async with reservations_for(services, found, key) as reservations:
+        async with reservations_for(services, record, key) as reservations:
             compacted = await compact(
                 services,
                 live,
@@ -114,20 +166,19 @@ class Contexts:
             )
         if compacted is None:
             raise Conflict(
-                f"There is nothing to compact: {found.name} has too few turns that could leave its "
-                "context. Nothing was changed."
+                f"There is nothing to compact: {record.name} has too few turns that could leave "
+                "its context. Nothing was changed."
             )
-        session.drop(found.id)
+        session.drop(record.id)
         return compacted
 
-    async def _company(self, present: Sequence[str]) -> Participants:
+    async def _participants(self, present: Sequence[str]) -> Participants:
         if not present:
             return OWNER_ALONE
 
         async def read(tx: Connection) -> Participants:
-            constellation = self._session.constellation
-            persons = [(await people.find(tx, constellation, one)).id for one in present]
-            return await people.participants(tx, constellation, persons, None)
+            persons = [(await people.find(tx, name)).id for name in present]
+            return await people.participants(tx, persons, None)
 
         return await self._session.database.read(read)
 
@@ -143,36 +194,11 @@ _SHORT = 64
 
 
 def tell_log(kind: str, text: str) -> None:
-    """Note what an owner would be told in a turn."""
+    """Write a warning to the log: there is no turn that could tell the owner."""
     _log.warning("%s: %s", kind, text)
 
 
-@asynccontextmanager
-async def reservations_for(
-    services: TurnServices, agent: AgentRecord, key: str
-) -> AsyncGenerator[TurnBudget | None]:
-    """Yield the money for what no turn pays for, and settle it; None where none is counted."""
-    if services.spending is None:
-        yield None
-        return
-    reservations = TurnBudget(
-        services.spending,
-        services.database,
-        services.clock,
-        turn_id=key,
-        payer=Payer(agent.id, agent.name, None),
-        seconds=agent.limits.seconds,
-        write=services.database.write,
-    )
-    try:
-        yield reservations
-    finally:
-        charges = reservations.take(ended=True)
-        await services.database.write(lambda tx: reservations.record(tx, charges))
-        await reservations.close()
-
-
-async def ask_aside(services: TurnServices, agent: AgentRecord, text: str, key: str) -> str:
+async def ask_outside_turn(services: TurnServices, agent: AgentRecord, text: str, key: str) -> str:
     """Return a short answer of an agent's model; raise `ModelError` or `BudgetReached`."""
 
     def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:

@@ -7,7 +7,6 @@ import contextlib
 import ipaddress
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ from asterism.config import Settings
 from asterism.config.vendors import EMBEDDED, Vendor, can_embed, models_directory, vendors
 from asterism.errors import InvalidInput
 from asterism.ports import Emit, ModelRequest
+from asterism.records import dataclass
 from asterism.types.turns import Usage, message_wire
 
 PATIENCE = 0.3
@@ -65,11 +65,11 @@ class AvailableModel:
 async def discover(
     environ: Mapping[str, str], *, patience: float = PATIENCE
 ) -> list[AvailableModel]:
-    """Return what is to be had here, the best to propose first; nothing but loopback is asked."""
+    """Return the models that this machine can use, the best first; only loopback is asked."""
     served = await _servers(environ, patience)
-    found = [*_keys(environ), *served]
-    found.sort(key=lambda one: not one.ready)
-    return [*found, *_weights(environ)]
+    models = [*_keys(environ), *served]
+    models.sort(key=lambda model: not model.ready)
+    return [*models, *_embedded_models(environ)]
 
 
 def _keys(environ: Mapping[str, str]) -> list[AvailableModel]:
@@ -88,18 +88,26 @@ def _by_key(vendor: Vendor, variable: str) -> AvailableModel:
     return AvailableModel(model, variable, why, ready=False)
 
 
-def _weights(environ: Mapping[str, str]) -> list[AvailableModel]:
-    from asterism.models.embedded.weights import WeightsDirectory, format_bytes
+def _embedded_models(environ: Mapping[str, str]) -> list[AvailableModel]:
+    """Return the weights that are here, and those that the memory of the machine has room for."""
+    from asterism.models.embedded.weights import WeightsDirectory, format_bytes, machine_memory
 
-    shelf = WeightsDirectory(models_directory(environ))
-    found: list[AvailableModel] = []
-    for name, weights in shelf.available().items():
-        here = shelf.path(name) is not None
+    directory = WeightsDirectory(models_directory(environ))
+    memory = machine_memory()
+    models: list[tuple[bool, bool, AvailableModel]] = []
+    for name, weights in directory.available().items():
+        here = directory.path(name) is not None
+        if not here and not weights.fits(memory):
+            continue
         where = "this machine" if here else "to be downloaded"
-        why = f"{format_bytes(weights.size)}: {weights.about}"
-        found.append(AvailableModel(f"{EMBEDDED}:{name}", where, why, ready=here and can_embed()))
-    found.sort(key=lambda one: not one.ready)
-    return found
+        sizes = f"{format_bytes(weights.size)}, {weights.memory_bytes / 1e9:.1f} GB of memory"
+        tried = "measured" if weights.measured else "not measured here"
+        best = "recommended, " if weights.recommended else ""
+        why = f"{best}{tried}, {sizes}: {weights.about}"
+        model = AvailableModel(f"{EMBEDDED}:{name}", where, why, ready=here and can_embed())
+        models.append((not model.ready, not weights.recommended, model))
+    models.sort(key=lambda row: row[:2])
+    return [model for _, _, model in models]
 
 
 # -- servers on loopback -------------------------------------------------------------------------
@@ -107,12 +115,12 @@ def _weights(environ: Mapping[str, str]) -> list[AvailableModel]:
 
 async def _servers(environ: Mapping[str, str], patience: float) -> list[AvailableModel]:
     places = server_addresses(environ)
-    asked = [asyncio.ensure_future(_ask(vendors()[name], url)) for name, url in places.items()]
-    if asked:
-        _, late = await asyncio.wait(asked, timeout=patience)
+    requests = [asyncio.ensure_future(_ask(vendors()[name], url)) for name, url in places.items()]
+    if requests:
+        _, late = await asyncio.wait(requests, timeout=patience)
         for task in late:
             task.cancel()
-    answers = await asyncio.gather(*asked, return_exceptions=True)
+    answers = await asyncio.gather(*requests, return_exceptions=True)
     return [answer for answer in answers if isinstance(answer, AvailableModel)]
 
 
@@ -125,14 +133,14 @@ def server_addresses(environ: Mapping[str, str]) -> dict[str, str]:
     if wish := environ.get("ASTERISM_SERVERS", "").strip():
         if wish == "none":
             return {}
-        return dict(_wished(part, known) for part in wish.split(","))
+        return dict(_read_server(part, known) for part in wish.split(","))
     places = {name: (vendor.base_url or "").removesuffix("/v1") for name, vendor in known.items()}
     if "ollama" in places and (host := environ.get("OLLAMA_HOST", "").strip()):
         places["ollama"] = _ollama_address(host)
     return {name: url for name, url in places.items() if _is_loopback(url)}
 
 
-def _wished(part: str, known: Collection[str]) -> tuple[str, str]:
+def _read_server(part: str, known: Collection[str]) -> tuple[str, str]:
     name, _, address = (piece.strip() for piece in part.partition("="))
     url = address if "://" in address else f"http://{address}"
     if name not in known or not _is_loopback(url):
@@ -172,7 +180,7 @@ def _is_loopback(url: str) -> bool:
 
 
 async def _ask(vendor: Vendor, url: str) -> AvailableModel | None:
-    """Return what a server offers; None if there is none, or something else answers there."""
+    """Return the model that a server offers; None if no such server answers."""
     try:
         body = await _get(url, vendor.names)
         names = _names(orjson.loads(body))
@@ -197,7 +205,7 @@ def _names(answer: Any) -> list[str]:
     """Read a list of models: the `data[].id` of OpenAI's format, or Ollama's `models[].name`."""
     place, key = ("data", "id") if "data" in answer else ("models", "name")  # llama.cpp has both
     listed = cast("list[Any]", answer[place])
-    names = [one[key] for one in listed[:_MAX_NAMES]]
+    names = [entry[key] for entry in listed[:_MAX_NAMES]]
     return [name for name in names if isinstance(name, str) and name and name.isprintable()]
 
 
@@ -244,7 +252,7 @@ class Trial:
 
     @property
     def speed(self) -> float | None:
-        """Tokens a second once the answer had begun; None where there is nothing to measure."""
+        """Tokens per second after the answer began; None if it was too short to measure."""
         writing = self.seconds - self.first
         tokens = self.usage.output - 1
         return tokens / writing if tokens > 0 and writing > 0.001 else None
@@ -282,8 +290,8 @@ async def try_model(
 
     port = make_model(settings, model, secret=secret)
     try:
-        asked = [message_wire("user", question)]
-        request = ModelRequest(name, asked, None, "trial", timeout, max_output=most)
+        messages = [message_wire("user", question)]
+        request = ModelRequest(name, messages, None, "trial", timeout, max_output=most)
         reply = await port.complete(request, note)
         seconds = time.monotonic() - began
     finally:

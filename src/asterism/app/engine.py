@@ -1,4 +1,4 @@
-"""The engine of an open home: all that is made once, whoever acts.
+"""The engine of an open home: the parts that are made once, for every actor.
 
 A home is the engine and somebody who acts. What a verb does for a person goes through objects that
 are made for that person; what is shared between them is here, and judges nobody.
@@ -6,8 +6,8 @@ are made for that person; what is shared between them is here, and judges nobody
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
 import importlib
 import importlib.util
 import os
@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from asterism import plugins
-from asterism.app.keys import KeyRing, Secret, key_of, named_by_setting
+from asterism.app.keys import KeyRing, Secret, key_of, key_of_setting
 from asterism.app.session import Session
 from asterism.app.tools import OfferedTools, Workshop
 from asterism.config import LiveSettings, Settings
@@ -41,7 +41,6 @@ from asterism.ports import (
 )
 from asterism.private import make_directory
 from asterism.search import clear_caches
-from asterism.store import events
 from asterism.store.database import Connection, Database
 from asterism.store.sqlite import open_sqlite
 from asterism.telemetry import Telemetry
@@ -49,10 +48,11 @@ from asterism.tools.builtin.meta import add_more_tool, add_plan_tool
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.approvals import ApprovalQueue
 from asterism.turns.lanes import Indexing, Lanes, LocalLanes, OutboxPump, SchedulePump
+from asterism.turns.pipeline import Pipeline
 from asterism.turns.runtime import Hub, Runtime
 from asterism.turns.spending import Prices, Spending
 from asterism.turns.turn import TurnServices
-from asterism.types.agents import Participants, Trust
+from asterism.types.agents import Participants, Trust, json_blob
 from asterism.types.memory import TOMBSTONES
 from asterism.types.search import Query, SearchResult
 
@@ -75,7 +75,6 @@ class Engine:
         environ: Mapping[str, str],
     ) -> None:
         """Put the parts together; `Asterism.open` does this from a configuration."""
-        constellation = settings.current.constellation
         self.database = database
         self.live_settings = settings
         self.toolbox = toolbox
@@ -86,50 +85,28 @@ class Engine:
         self.models = ModelRegistry(settings, self._make_model, self._make_encoder)
         self.channels = ChannelRegistry(settings)
         self.prices = Prices(settings)
+        self.pipeline = Pipeline(settings)
         self.lanes: Lanes | None = None
-        self._forgotten = ForgottenTexts(data, constellation)
+        self._forgotten = ForgottenTexts(data, database.constellation)
+        # Every result of a tool asks for it, and it changes only when something is forgotten.
+        self._redact_forgotten = functools.cache(self._forgotten.redact)
         self.services = self._make_services()
-        self.outbox = OutboxPump(
-            database,
-            self.channels.get,
-            lambda: self.settings.outbox,
-            clock,
-            self.telemetry,
-            worker=lambda: self.lanes.worker if self.lanes is not None else None,
-        )
+        self.outbox = self._make_outbox()
         self.indexing = Indexing(
-            database,
-            constellation,
-            clock,
-            lambda: self.models.encoder(settings.current.search.encoder),
+            database, clock, lambda: self.models.encoder(settings.current.search.encoder)
         )
-        self.approvals = ApprovalQueue(
-            database,
-            constellation,
-            clock,
-            tool=lambda name: toolbox.get(name, None),
-            settings=settings,
-            delivered=self.outbox.kick,
-            authority=self.authorities,
-        )
+        self.approvals = self._make_approvals()
         self.runtime = Runtime(
             self.services,
-            constellation=constellation,
             delivered=self.outbox.kick,
             ended=self.indexing.kick,
             approvals=self.approvals,
         )
         self.session = Session(
-            database,
-            constellation,
-            clock,
-            self.runtime.forget,
-            data,
-            self.authorities,
-            clear=self.clear,
+            database, clock, self.runtime.forget, data, self.authorities, clear=self.clear
         )
         """For the owner, and for what the home does by itself."""
-        self.schedules = SchedulePump(database, constellation, clock, self._poke)
+        self.schedules = SchedulePump(database, clock, self._wake, lambda: self.settings.zone)
         self.keys = KeyRing(self.session, lambda: self.settings, environ, self._key_changed)
         self.workshop = Workshop(data, lambda: self.settings)
         self.tools = OfferedTools(
@@ -138,14 +115,39 @@ class Engine:
             self.workshop.workplace,
             lambda text: self.keys.resolve(text),  # noqa: PLW0108 - as it is then
         )
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        """Have the parts follow changes of the settings."""
         for changed in (
             self.models.settings_changed,
             self.channels.settings_changed,
             self._servers_changed,
             self._encoder_changed,
             self.keys.settings_changed,
+            self._zone_changed,
         ):
-            settings.subscribe(changed)
+            self.live_settings.subscribe(changed)
+
+    def _make_outbox(self) -> OutboxPump:
+        return OutboxPump(
+            self.database,
+            self.channels.get,
+            lambda: self.settings.outbox,
+            self.clock,
+            self.telemetry,
+            worker=lambda: self.lanes.worker if self.lanes is not None else None,
+        )
+
+    def _make_approvals(self) -> ApprovalQueue:
+        return ApprovalQueue(
+            self.database,
+            self.clock,
+            tool=lambda name: self.toolbox.get(name, None),
+            settings=self.live_settings,
+            delivered=self.outbox.kick,
+            authority=self.authorities,
+        )
 
     def _make_services(self) -> TurnServices:
         """Return what turns work with; settings are looked at when they are needed."""
@@ -157,16 +159,16 @@ class Engine:
             clock=self.clock,
             telemetry=self.telemetry,
             spending=Spending(
-                self.settings.constellation,
                 self.prices.of,
-                lambda: self.settings.budget.budget,
+                lambda: self.settings.spending_caps,
             ),
             authority=self.authorities,
             search=self._find,
             settings=self.live_settings,
             channels=self.channels.names,
             resolve=lambda text: self.keys.resolve(text),  # noqa: PLW0108 - made after this
-            forgotten=self._forgotten.redact,
+            forgotten=self._redact_forgotten,
+            pipeline=self.pipeline,
         )
 
     @property
@@ -207,12 +209,11 @@ class Engine:
 
     @cached_property
     def searcher(self) -> Searcher:
-        """What searches memory, for turns and for whoever asks."""
+        """The search of memory, for turns and for verbs."""
         from asterism.search.search import QueryEncoder, Searcher
 
         return Searcher(
             self.database,
-            self.settings.constellation,
             self.clock,
             QueryEncoder(self.models.encoder),
             self.live_settings,
@@ -221,25 +222,28 @@ class Engine:
     async def _find(self, agent_id: str, query: Query, participants: Participants) -> SearchResult:
         """Search for an agent in a turn."""
 
-        async def whose(_: Connection) -> str:
+        async def owner_id(_: Connection) -> str:
             return agent_id
 
         async def present(_: Connection) -> Participants:
             return participants
 
-        return await self.searcher.find(whose, query, present)
+        return await self.searcher.find(owner_id, query, present)
 
     # -- what changes ----------------------------------------------------------------------------
 
     def clear(self) -> None:
         """Drop what this process keeps in memory of texts."""
         self._forgotten.changed()
+        self._redact_forgotten.cache_clear()
         clear_caches()
+        json_blob.cache_clear()
+        self.services.kept_blobs.clear()  # a blob that was forgotten may be offered again
         self.workshop.clear()
 
     def _key_changed(self, name: str) -> None:
         for vendor in self.models.vendors():
-            if name in (vendor, named_by_setting(self.settings, vendor)):
+            if name in (vendor, key_of_setting(self.settings, vendor)):
                 self.models.key_changed(vendor)
         if self.settings.mcp:
             self.mcp.key_changed(name)
@@ -252,13 +256,17 @@ class Engine:
         if (old.search, old.models) != (new.search, new.models):
             self.indexing.encoder_changed()
 
-    def _poke(self, agent_id: str) -> None:
+    def _zone_changed(self, old: Settings, new: Settings) -> None:
+        if old.zone_name != new.zone_name:
+            self.runtime.forget_all()  # their contexts begin anew, with the times of the new zone
+
+    def _wake(self, agent_id: str) -> None:
         if isinstance(self.lanes, LocalLanes):
             self.lanes.poke(agent_id)
 
 
 class ChannelRegistry:
-    """The channels that are configured: made when first named, anew when settings change."""
+    """The configured channels: each is made when it is first used, and again when it changes."""
 
     def __init__(self, settings: LiveSettings) -> None:
         self._settings = settings
@@ -287,7 +295,7 @@ class ChannelRegistry:
         return channel
 
     def settings_changed(self, old: Settings, new: Settings) -> None:
-        """Let go of what is configured otherwise now; deliveries under way may still use it."""
+        """Drop the channels whose settings changed; deliveries under way may still use them."""
         for name in list(self._channels):
             if old.channels.get(name) != new.channels.get(name):
                 self._retired.append(self._channels.pop(name))
@@ -357,7 +365,7 @@ def make_encoder(
 async def open_database(settings: Settings, place: Path, *, readonly: bool) -> Database:
     """Open the database that is configured: SQLite in `place`, or PostgreSQL."""
     if settings.store.url is None:
-        return await open_sqlite(place, readonly=readonly)
+        return await open_sqlite(place, constellation=settings.constellation, readonly=readonly)
     try:
         from asterism.store.postgres import open_postgres
     except ImportError as error:
@@ -369,21 +377,23 @@ async def open_database(settings: Settings, place: Path, *, readonly: bool) -> D
         # The rest of a home is in there; where nothing can be written, nothing is.
         with contextlib.suppress(OSError):
             make_directory(place)
-    return await open_postgres(settings.store.url, readonly=readonly)
+    return await open_postgres(
+        settings.store.url, constellation=settings.constellation, readonly=readonly
+    )
 
 
-def make_toolbox(settings: Settings, place: Path, given: Sequence[Tool]) -> Toolbox:
-    """Gather all tools: built-in ones, those of plugins, configured modules, and given ones."""
+def make_toolbox(settings: Settings, place: Path, tools: Sequence[Tool]) -> Toolbox:
+    """Collect all tools: built in, from plugins, from configured modules, and from the caller."""
     toolbox = Toolbox()
     for name in plugins.names("tools"):
-        for one in plugins.load("tools", name):
-            toolbox.add(one)
+        for tool in plugins.load("tools", name):
+            toolbox.add(tool)
     for module in settings.tools.modules:
         for value in vars(_import(module, place)).values():
             if isinstance(value, Tool):
                 toolbox.add(value)
-    for one in given:
-        toolbox.add(one)
+    for tool in tools:
+        toolbox.add(tool)
     add_plan_tool(toolbox)
     add_more_tool(toolbox)
     return toolbox
@@ -410,9 +420,6 @@ def _import(module: str, place: Path) -> ModuleType:
         ) from error
 
 
-_PATIENCE = 5.0
-
-
 def begin_spans(telemetry: Telemetry, settings: Settings) -> None:
     """Begin to send spans, if the configuration says where to."""
     if settings.telemetry.endpoint is None:
@@ -433,35 +440,8 @@ def begin_spans(telemetry: Telemetry, settings: Settings) -> None:
     )
 
 
-async def metrics(
-    database: Database,
-    constellation: str,
-    telemetry: Telemetry,
-    breakers: Mapping[str, bool],
-    *,
-    now: int,
-    accept: str,
-) -> tuple[bytes, str]:
-    """Return the metrics in a format that Prometheus reads, and the type of that format."""
-    from asterism.app.metrics import render_metrics
-
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            at_rest = await database.read(lambda tx: events.read(tx, constellation))
-    except (AsterismError, TimeoutError):
-        at_rest = None
-    return render_metrics(
-        telemetry.counts,
-        at_rest,
-        version=version("asterism"),
-        now=now,
-        breakers=breakers,
-        accept=accept,
-    )
-
-
 def authority_of(settings: Settings) -> Authority:
-    """Return what an owner has decided in a configuration."""
+    """Return the trust levels, policies and roles of a configuration."""
     authorizations = settings.authorizations
     return Authority(
         frozenset(map(Trust, settings.memory.trusted)),

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+import threading
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from asterism.app.agents import Agents, Search
+from asterism.app.agents import Agents, Halts, Search
 from asterism.app.engine import (
     Engine,
     begin_spans,
     forgets_again,
     make_toolbox,
-    metrics,
     open_database,
 )
 from asterism.app.session import Session, verbs
@@ -31,7 +41,7 @@ from asterism.errors import AsterismError
 from asterism.permissions import Act, Actor, LiveAuthority
 from asterism.ports import Answering, Channel, Clock, Model
 from asterism.store import agents, messages
-from asterism.store.database import Connection, Database
+from asterism.store.database import Connection, Database, DatabaseView
 from asterism.store.forgetting import FORGOTTEN
 from asterism.telemetry import Telemetry
 from asterism.times import DAY
@@ -46,14 +56,12 @@ if TYPE_CHECKING:
     from asterism.app.audit import Audit
     from asterism.app.blocks import Blocks
     from asterism.app.contexts import Contexts
-    from asterism.app.halting import Halts
     from asterism.app.keys import Keys
     from asterism.app.mcp import Mcp
     from asterism.app.memory import Memory
     from asterism.app.people import People
     from asterism.app.rules import Rules
     from asterism.app.sources import Sources
-    from asterism.app.sync import SyncHome
     from asterism.app.tools import Tools
     from asterism.app.turns import Approvals, Grants
 
@@ -70,7 +78,7 @@ class Home:
     """
 
     def __init__(self, engine: Engine, session: Session) -> None:
-        """Make the home of whoever acts."""
+        """Make the home of the actor."""
         self._engine = engine
         self._session = session
 
@@ -96,8 +104,8 @@ class Home:
 
     @cached_property
     def schedules(self) -> Schedules:
-        """What agents will be reminded of."""
-        return Schedules(self._session)
+        """Messages that agents get at a later time."""
+        return Schedules(self._engine, self._session)
 
     @cached_property
     def spending(self) -> SpendingReports:
@@ -143,10 +151,10 @@ class Home:
     def archive(self) -> Archive:
         """The archives of agents."""
         from asterism.app.archive import Archive
-        from asterism.app.contexts import ask_aside
+        from asterism.app.contexts import ask_outside_turn
 
         async def ask(agent: AgentRecord, text: str) -> str:
-            return await ask_aside(self._engine.services, agent, text, new_id("aside"))
+            return await ask_outside_turn(self._engine.services, agent, text, new_id("aside"))
 
         return Archive(
             self._session,
@@ -175,9 +183,7 @@ class Home:
 
     @cached_property
     def halts(self) -> Halts:
-        """Whether everything stands still, and the way on."""
-        from asterism.app.halting import Halts
-
+        """Halts of all agents."""
         return Halts(self._session)
 
     @cached_property
@@ -192,7 +198,10 @@ class Home:
         """What models see, or saw."""
         from asterism.app.contexts import Contexts
 
-        return Contexts(self._session, self._engine.services, self._engine.runtime.live)
+        engine = self._engine
+        return Contexts(
+            self._session, engine.services, engine.runtime.loaded_agent, engine.models.link
+        )
 
     @cached_property
     def memory(self) -> Memory:
@@ -210,7 +219,7 @@ class Home:
 
     @cached_property
     def grants(self) -> Grants:
-        """What agents may do without asking each time."""
+        """Permissions of agents for more than one call."""
         from asterism.app.turns import Grants
 
         return Grants(self._session)
@@ -220,19 +229,20 @@ class Home:
         session = self._session
 
         async def read(tx: Connection) -> tuple[int, int]:
-            there = await agents.count(tx, session.constellation)
+            there = await agents.count(tx)
             if not session.sees_all:
                 return there, len(await visible_inbox(tx, session))
-            return there, await messages.count(tx, session.constellation)
+            return there, await messages.count(tx)
 
         return await session.database.read(read)
 
     async def metrics(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics in a text format that Prometheus reads, and the format's type."""
+        from asterism.app.metrics import read_metrics
+
         engine = self._engine
-        return await metrics(
+        return await read_metrics(
             engine.database,
-            self._session.constellation,
             engine.telemetry,
             engine.models.breakers(),
             now=engine.clock(),
@@ -247,17 +257,19 @@ class Asterism(Home):
         """Make the owner's home, which opens and closes the engine."""
         super().__init__(engine, engine.session)
         self._listening: list[asyncio.Task[None]] = []
-        self._retention = Pump("retention", self._retain, engine.clock, longest_sleep=_RETAIN_EVERY)
+        self._retention = Pump(
+            "retention", self._apply_retention, engine.clock, longest_sleep=_RETAIN_EVERY
+        )
         self._watching: asyncio.Task[None] | None = None
         self._retain_next = 0
         self.taken_up: list[str] = []
         """Turns that were accepted before the last stop or crash and go on in this process."""
 
     def acting_as(self, actor: Actor) -> Home:
-        """Return the same home for somebody else, who may do only what they may."""
+        """Return the same home for another actor, with the permissions of that actor."""
         return Home(self._engine, replace(self._session, actor=actor))
 
-    # -- parts, for whoever runs the process -------------------------------------------------------
+    # -- parts, for the process that runs it -------------------------------------------------------
 
     @property
     def settings(self) -> Settings:
@@ -313,6 +325,7 @@ class Asterism(Home):
         tools: Sequence[Tool] = (),
         models: Mapping[str, Model] | None = None,
         channels: Mapping[str, Channel] | None = None,
+        plugins: Mapping[str, Mapping[str, object]] | None = None,
         database: Database | None = None,
         work: bool = True,
         readonly: bool = False,
@@ -330,24 +343,29 @@ class Asterism(Home):
             tools: Tools to offer beside the built-in and configured ones.
             models: Model ports by vendor, instead of configured ones.
             channels: Channels by name, instead of configured ones.
+            plugins: Plugins of the pipeline by kind (`processors`, `sections`, `evaluators`) and
+                name, beside those that are installed; they stand around every agent's model.
             database: An open database, instead of the configured one; it is closed with the rest.
             work: Run turns here; False only hands in, reads and waits.
             readonly: Read what is at rest while another process may be working.
             grace: Seconds that turns under way get when this closes.
             clock: Milliseconds since 1970.
-            on_problem: Hears what a reload of the configuration could not put in use.
+            on_problem: Called with each problem of a reloaded configuration.
         """
-        given = os.environ if environ is None else environ
-        place = data_directory(Path(data) if data is not None else None, given)
+        variables = os.environ if environ is None else environ
+        place = data_directory(Path(data) if data is not None else None, variables)
         live = LiveSettings(
-            place, Path(config) if config else None, given, settings, on_problem=on_problem
+            place, Path(config) if config else None, variables, settings, on_problem=on_problem
         )
         toolbox = make_toolbox(live.current, place, tools)
         if database is None:
             database = await open_database(live.current, place, readonly=readonly)
-        engine = Engine(database, live, toolbox, clock, place, given)
+        else:
+            database = database.for_constellation(live.current.constellation)
+        engine = Engine(database, live, toolbox, clock, place, variables)
         engine.models.put(models or {})
         engine.channels.put(channels or {})
+        engine.pipeline.put(plugins or {})
         engine.prices.custom_vendors.update(models or {})
         home = cls(engine)
         try:
@@ -369,13 +387,11 @@ class Asterism(Home):
 
         `with Asterism.open_sync() as home:`; `open` has the options.
         """
-        from asterism.app.sync import SyncHome
-
         return SyncHome(lambda: cls.open(data, **options))
 
     async def _start(self, work: bool) -> None:
         engine = self._engine
-        await presume_orphans(engine.database, self.settings.constellation, engine.clock())
+        await presume_orphans(engine.database, engine.clock())
         await engine.database.listen(FORGOTTEN, self._on_forgetting)
         if forgets_again(self._session.data):
             # An older copy of the database may have brought back what was forgotten.
@@ -402,7 +418,7 @@ class Asterism(Home):
 
     def _on_forgetting(self, constellation: str) -> None:
         """Drop what this process remembers, whichever process forgets."""
-        if constellation == self.settings.constellation:
+        if constellation == self._engine.database.constellation:
             self._engine.clear()
             self._engine.runtime.forget_all()
 
@@ -417,13 +433,16 @@ class Asterism(Home):
         from asterism.store.postgres import Postgres
         from asterism.turns.lanes_postgres import ProcrastinateLanes
 
-        assert isinstance(engine.database, Postgres)
+        # Lanes are shared by all constellations.
+        database = engine.database
+        driver = database.driver if isinstance(database, DatabaseView) else database
+        assert isinstance(driver, Postgres)
 
         async def work(agent_id: str) -> None:
             await engine.runtime.serve(agent_id, None)
 
         return ProcrastinateLanes(
-            engine.database,
+            driver,
             work,
             concurrency=settings.turns,
             heartbeat=settings.heartbeat,
@@ -452,7 +471,7 @@ class Asterism(Home):
         await engine.database.close()
 
     async def _listen(self, name: str) -> None:
-        """Take messages in from a channel; one that fails is started again."""
+        """Take messages from a channel; start the channel again when it fails."""
 
         async def accept(message: Message) -> Receipt:
             origin = message.origin
@@ -504,9 +523,138 @@ class Asterism(Home):
         if self._watching is None:
             self._watching = asyncio.create_task(self._engine.live_settings.watch())
 
-    async def _retain(self) -> None:
-        """Anchor the chains of events each hour; delete what has grown too old once a day."""
+    async def _apply_retention(self) -> None:
+        """Anchor the chains of events every hour; apply the rules of retention once a day."""
         await self.audit.anchor()
         if self.settings.retention and self._engine.clock() >= self._retain_next:
             self._retain_next = self._engine.clock() + DAY
             await self.memory.retain()
+
+
+T = TypeVar("T")
+_HANDLES = "asterism.app."
+"""Objects of these modules have verbs, so they are wrapped; records are handed out as they are."""
+
+
+class SyncHome:
+    """An open home whose verbs need no `await`: `with Asterism.open_sync() as home:`.
+
+    It runs in an event loop in a separate thread. What it returns is wrapped: a verb returns its
+    result, and `for` replaces `async for`.
+    """
+
+    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        """Make it; `opening` returns what opens the home."""
+        self._opening = opening
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Open the home."""
+        self._thread.start()
+        try:
+            self._context = self._opening()
+            self._home = self.run(self._context.__aenter__())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the home; turns under way get their grace."""
+        try:
+            self.run(self._context.__aexit__(kind, error, trace))
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine of the home returns."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def wrap(self, value: Any) -> Any:
+        """Return a value as a script can use it."""
+        if inspect.iscoroutine(value):
+            return self.wrap(self.run(value))
+        if isinstance(value, AsyncIterator):
+            return self._iterate(cast("AsyncIterator[Any]", value))
+        if isinstance(value, list):
+            return [self.wrap(part) for part in cast("list[Any]", value)]
+        if type(value).__module__.startswith(_HANDLES):
+            return value if is_dataclass(value) and not _has_verbs(value) else _Handle(self, value)
+        return value
+
+    def _iterate(self, stream: AsyncIterator[Any]) -> Iterator[Any]:
+        async def advance() -> Any:
+            return await anext(stream)
+
+        try:
+            while True:
+                try:
+                    yield self.run(advance())
+                except StopAsyncIteration:
+                    return
+        finally:
+            if hasattr(stream, "aclose"):
+                self.run(cast("Any", stream).aclose())
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a noun or a verb of the home."""
+        return getattr(_Handle(self, self._home), name)
+
+
+class _Handle:
+    """Something with verbs, such as a noun, an agent or a block."""
+
+    def __init__(self, sync: SyncHome, target: Any) -> None:
+        self._sync = sync
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._target, name)
+        if not callable(value) or isinstance(value, type):
+            return self._sync.wrap(value)
+
+        def call(*values: Any, **options: Any) -> Any:
+            return self._sync.wrap(value(*map(_unwrap, values), **options))
+
+        return call if inspect.isroutine(value) else _Handle(self._sync, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._sync.wrap(self._target[key])
+
+    def __call__(self, *values: Any, **options: Any) -> Any:
+        return self._sync.wrap(self._target(*map(_unwrap, values), **options))
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._target == _unwrap(other))
+
+    def __hash__(self) -> int:
+        return hash(self._target)
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+
+def _unwrap(value: Any) -> Any:
+    return vars(value)["_target"] if isinstance(value, _Handle) else value
+
+
+def _has_verbs(value: Any) -> bool:
+    """Tell whether a record can be asked to do something, as an agent can."""
+    members: dict[str, object] = dict(vars(cast("type[object]", type(value))))
+    return any(map(inspect.iscoroutinefunction, members.values()))

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, cast
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +22,7 @@ from asterism.errors import (
     NotFound,
 )
 from asterism.permissions import Act
+from asterism.records import dataclass
 from asterism.secrets import (
     DataKey,
     Decrypter,
@@ -44,6 +45,7 @@ from asterism.secrets import (
 )
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import add_secret, add_secrets
+from asterism.times import Moment, OptionalMoment
 
 _log = logging.getLogger(__name__)
 
@@ -61,18 +63,21 @@ class StoredKey:
     """What can be told of a stored key: never its value."""
 
     name: str
-    created_at: int
-    used_at: int | None
+    created_at_ms: int
+    used_at_ms: int | None
     used_by: tuple[str, ...]
     """Settings that name it."""
     problem: str | None = None
     """Why it cannot be opened."""
 
+    created_at = Moment()
+    used_at = OptionalMoment()
+
 
 class KeyRing:
     """The stored keys of a process: opened once, and used for whatever the home itself does.
 
-    Whoever acts has the verbs of `Keys`, which are judged; these are not.
+    The actor has the verbs of `Keys`, which are judged; these are not.
     """
 
     def __init__(
@@ -96,20 +101,20 @@ class KeyRing:
     # -- life ----------------------------------------------------------------------------------
 
     async def open(self, *, readonly: bool = False) -> None:
-        """Open what is stored, so that it can be used and is taken out of all texts.
+        """Open the stored keys, so that they can be used and are redacted in all texts.
 
         A key that cannot be opened hinders nothing but its own use.
         """
         add_secrets(configured_secrets(self._settings(), self._environ))
         self._writes = not readonly
         await self.load()
-        for problem in {one.message for one in self._problems.values()}:
+        for problem in {failure.message for failure in self._problems.values()}:
             _log.warning("%s", problem)
         if not readonly:
             await self._session.database.listen(_TOPIC, self._on_notice)
 
     async def close(self) -> None:
-        """Wait for what is being noted."""
+        """Wait until all uses are recorded."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def settings_changed(self, _: Settings, new: Settings) -> None:
@@ -129,10 +134,10 @@ class KeyRing:
         task.add_done_callback(self._tasks.discard)
 
     async def load(self) -> None:
-        """Read what is stored at this moment."""
+        """Read the stored keys."""
 
         async def read(tx: Connection) -> tuple[list[SecretRow], list[DataKey]]:
-            rows = await list_secrets(tx, self.home)
+            rows = await list_secrets(tx)
             return rows, await list_data_keys(tx) if rows else []
 
         rows, wrapped = await self._session.database.read(read)
@@ -151,7 +156,7 @@ class KeyRing:
     # -- use -----------------------------------------------------------------------------------
 
     def get(self, name: str) -> str | None:
-        """Return a key, or None if there is none; raise if there is one that cannot be opened."""
+        """Return a key, or None if it is not stored; raise if it cannot be opened."""
         if name in self._problems:
             raise self._problems[name]
         value = self._values.get(name)
@@ -168,11 +173,11 @@ class KeyRing:
 
         For the moment of a request: what comes of it is not kept, shown or put into a prompt.
         """
-        if found := _WHOLE.fullmatch(text):
-            return self._needed(found[1])
-        return _REFERENCE.sub(lambda found: self._needed(found[1]), text)
+        if match := _WHOLE.fullmatch(text):
+            return self._required(match[1])
+        return _REFERENCE.sub(lambda match: self._required(match[1]), text)
 
-    def _needed(self, name: str) -> str:
+    def _required(self, name: str) -> str:
         value = self.get(name)
         if value is None:
             there = no_such("key", name, sorted(self._values))
@@ -186,7 +191,7 @@ class KeyRing:
         self._uses[name] = now
 
         async def noted() -> None:
-            await self._session.database.write(lambda tx: set_used_at(tx, self.home, name, now))
+            await self._session.database.write(lambda tx: set_used_at(tx, name, now))
 
         try:
             self._start(noted())
@@ -213,35 +218,35 @@ class KeyRing:
         return self._writes
 
     async def read(self, name: str) -> str | None:
-        """Return a key as it is stored at this moment, or None if there is none."""
+        """Return a key as it is stored now, or None if it is not stored."""
         await self.load()
         return self.get(name)
 
     async def write(self, name: str, value: str | None) -> None:
-        """Keep a value, or take it away with None."""
+        """Keep a value, or remove it with None."""
         if value is not None:
             await self.put(self._session, name, value, by="asterism")
         elif self.has(name):
             await self.take_out(self._session, name, by="asterism")
 
     def alone(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Keep everybody else from holding a key while the block runs."""
+        """Lock a key for all processes while the block runs."""
         return self._session.database.alone(f"key {self.home} {name}")
 
     # -- changes -------------------------------------------------------------------------------
 
     async def put(self, session: Session, name: str, value: str, *, by: str) -> bool:
-        """Store a key for whoever acts; return whether it took the place of another."""
+        """Store a key for the actor; return whether it replaced another."""
         add_secret(name, value)
         key_store, now = self.key_store, session.clock()
         wrapped = await session.database.read(list_data_keys)
-        made = await asyncio.to_thread(usable_data_key, key_store, wrapped, now)
+        pair = await asyncio.to_thread(usable_data_key, key_store, wrapped, now)
 
         async def work(tx: Connection) -> bool:
-            data_key, key = made
+            data_key, key = pair
             await put_data_key(tx, data_key)
             row = SecretRow(name, encrypt(key, value.encode(), name), data_key.id, now, None)
-            before = await put_secret(tx, self.home, row)
+            before = await put_secret(tx, row)
             kind = "key.changed" if before else "key.set"
             await note(tx, session, kind, by=by, what=name)
             await tx.notify(_TOPIC, name)
@@ -254,19 +259,19 @@ class KeyRing:
         return replaced
 
     async def take_out(self, session: Session, name: str, *, by: str) -> None:
-        """Remove a key for whoever acts."""
+        """Remove a key for the actor."""
 
         async def work(tx: Connection) -> bool:
-            if not await remove_secret(tx, self.home, name):
+            if not await remove_secret(tx, name):
                 return False
             await note(tx, session, "key.removed", by=by, what=name)
             await tx.notify(_TOPIC, name)
             return True
 
         if not await session.database.write(work):
-            there = await session.database.read(lambda tx: list_secrets(tx, self.home))
+            there = await session.database.read(list_secrets)
             raise NotFound(
-                f"{no_such('key', name, [one.name for one in there])} Nothing was removed."
+                f"{no_such('key', name, [key.name for key in there])} Nothing was removed."
             )
         self._values.pop(name, None)
         self._problems.pop(name, None)
@@ -277,7 +282,7 @@ class KeyRing:
     @property
     def home(self) -> str:
         """The constellation whose keys these are."""
-        return self._session.constellation
+        return self._session.database.constellation
 
     @property
     def key_store(self) -> MasterKeyStore:
@@ -287,17 +292,17 @@ class KeyRing:
             settings.keeper, settings.key_file, self._session.data, self.home, self._environ
         )
 
-    def named(self) -> dict[str, list[str]]:
+    def settings_by_key(self) -> dict[str, list[str]]:
         """Return the settings that name each key."""
         settings = self._settings()
-        found: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for path, text in _texts(settings):
             for name in {*_REFERENCE.findall(text), *_WHOLE.findall(text)}:
-                found.setdefault(name, []).append(path)
+                names.setdefault(name, []).append(path)
         for vendor in {*settings.models, *vendors()}:
             if settings.takes_stored_key(vendor, self._environ):
-                found.setdefault(vendor, []).append(f"models.{vendor}")
-        return found
+                names.setdefault(vendor, []).append(f"models.{vendor}")
+        return names
 
 
 @verbs(
@@ -312,14 +317,14 @@ class KeyRing:
     rotate=Act.GOVERN,
 )
 class Keys:
-    """Keys of others, such as those of vendors: encrypted at rest, opened when they are needed."""
+    """Stored keys, such as those of vendors: encrypted at rest, opened when they are needed."""
 
     def __init__(self, session: Session, ring: KeyRing) -> None:
         self._session = session
         self._ring = ring
 
     def get(self, name: str) -> str | None:
-        """Return a key, or None if there is none; raise if there is one that cannot be opened."""
+        """Return a key, or None if it is not stored; raise if it cannot be opened."""
         return self._ring.get(name)
 
     def has(self, name: str) -> bool:
@@ -339,18 +344,18 @@ class Keys:
             )
         value = value.strip()
         if not value or len(value) > _MAX_KEY_LENGTH or "\x00" in value:
-            found = "empty" if not value else f"{len(value):,} characters long"
-            found = "not text" if "\x00" in value else found
+            problem = "empty" if not value else f"{len(value):,} characters long"
+            problem = "not text" if "\x00" in value else problem
             raise InvalidInput(
-                f"The value of {name!r} is {found}; a key of 1 to {_MAX_KEY_LENGTH:,} characters "
+                f"The value of {name!r} is {problem}; a key of 1 to {_MAX_KEY_LENGTH:,} characters "
                 "is needed. Nothing was stored."
             )
         return await self._ring.put(self._session, name, value, by=by)
 
     async def list(self) -> list[StoredKey]:
-        """Return what is stored, by name: never a value."""
-        rows = await self._session.database.read(lambda tx: list_secrets(tx, self._ring.home))
-        uses = self._ring.named()
+        """Return the stored keys by name, without their values."""
+        rows = await self._session.database.read(list_secrets)
+        uses = self._ring.settings_by_key()
         return [
             StoredKey(
                 row.name,
@@ -363,11 +368,11 @@ class Keys:
         ]
 
     async def remove(self, name: str, *, by: str = "api") -> None:
-        """Remove a key; what it was is still taken out of all texts by this process."""
+        """Remove a key; this process still redacts its value in all texts."""
         await self._ring.take_out(self._session, name, by=by)
 
     async def rotate(self, *, by: str = "api") -> int:
-        """Encrypt everything anew: a new master key where it can be put, and a new data key.
+        """Encrypt everything again, with a new data key, and a new master key where possible.
 
         Former master keys stay behind the new one, since other data may be encrypted with them.
         """
@@ -394,12 +399,10 @@ class Keys:
                 )
             data_key, key = new_data_key(master, now)
             await put_data_key(tx, data_key)
-            rows = await list_secrets(tx, self._ring.home)
+            rows = await list_secrets(tx)
             for row in rows:
                 encrypted = encrypt(key, decrypter.text(row).encode(), row.name)
-                await put_secret(
-                    tx, self._ring.home, replace(row, encrypted=encrypted, key_id=data_key.id)
-                )
+                await put_secret(tx, replace(row, encrypted=encrypted, key_id=data_key.id))
             await delete_unused_data_keys(tx)
             await note(tx, self._session, "key.rotated", by=by, what=f"{len(rows)} keys")
             return len(rows)
@@ -444,14 +447,14 @@ def _texts(value: object, path: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, str | SecretStr):
         yield path, value if isinstance(value, str) else value.get_secret_value()
     elif isinstance(value, BaseModel):
-        given = {name: getattr(value, name) for name in type(value).model_fields}
-        yield from _texts({**given, **(value.model_extra or {})}, path)
+        values = {name: getattr(value, name) for name in type(value).model_fields}
+        yield from _texts({**values, **(value.model_extra or {})}, path)
     elif isinstance(value, Mapping):
-        for name, one in cast("Mapping[str, object]", value).items():
-            yield from _texts(one, f"{path}.{name}" if path else str(name))
+        for name, item in cast("Mapping[str, object]", value).items():
+            yield from _texts(item, f"{path}.{name}" if path else str(name))
     elif isinstance(value, list | tuple):
-        for one in cast("list[object]", value):
-            yield from _texts(one, path)
+        for item in cast("list[object]", value):
+            yield from _texts(item, path)
 
 
 STORED = "secret:"
@@ -465,7 +468,7 @@ class StoredKeys(Protocol):
     """The keys that are stored in a home."""
 
     def get(self, name: str) -> str | None:
-        """Return a key; None if there is none."""
+        """Return a key, or None."""
         ...
 
     def has(self, name: str) -> bool:
@@ -482,7 +485,7 @@ class NoStoredKeys:
         return None
 
     def has(self, name: str) -> bool:
-        """Say that there is none."""
+        """Return False."""
         del name
         return False
 
@@ -504,25 +507,25 @@ class KeyPlace:
 
     @property
     def problem(self) -> str:
-        """What is the matter with a key that is needed and not there, as a clause."""
+        """The problem with a key that is needed and missing, as a clause."""
         return f"{self.where} is not {'there' if self.stored else 'set'}"
 
 
-def named_by_setting(settings: Settings, vendor: str) -> str | None:
+def key_of_setting(settings: Settings, vendor: str) -> str | None:
     """Return the stored key that `models.VENDOR.key` names, if it names one."""
     own = settings.vendor(vendor).key
-    given = own.get_secret_value() if own is not None else ""
-    return given.removeprefix(STORED) if given.startswith(STORED) else None
+    reference = own.get_secret_value() if own is not None else ""
+    return reference.removeprefix(STORED) if reference.startswith(STORED) else None
 
 
 def key_of(
     settings: Settings, vendor: str, secret: Secret, environ: Mapping[str, str]
 ) -> str | None:
-    """Return a vendor's key: the configured one, or a stored one where nothing else names any.
+    """Return a vendor's key: the configured key, else the stored key.
 
     None leaves it to the port, which looks into the environment.
     """
-    name = named_by_setting(settings, vendor)
+    name = key_of_setting(settings, vendor)
     if name is not None:
         stored = secret(name)
         if stored is None:
@@ -541,7 +544,7 @@ def key_place(
     settings: Settings, vendor: str, keys: StoredKeys, environ: Mapping[str, str]
 ) -> KeyPlace:
     """Tell where `key_of` and the port find a vendor's key, without looking at the key."""
-    name = named_by_setting(settings, vendor)
+    name = key_of_setting(settings, vendor)
     if name is not None:
         found = keys.has(name)
         return KeyPlace(found, f"stored as {name}" if found else f"the stored key {name!r}", name)

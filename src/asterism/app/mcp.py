@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +17,7 @@ from asterism.config.settings import SERVER_NAME, McpSettings, OAuthSettings
 from asterism.errors import ConfigError, Conflict, InvalidInput, NotFound
 from asterism.permissions import Act
 from asterism.private import TooLarge, read_regular
+from asterism.records import dataclass
 from asterism.tools.mcp.clients import McpBackoff, McpClient, McpClients, McpServerStatus
 from asterism.tools.mcp.connection import Elicit, McpHost, looks_secret, resolve_value
 from asterism.tools.mcp.login import (
@@ -40,7 +41,7 @@ Show = Callable[[str], Awaitable[None]]
 
 
 class McpServers:
-    """The MCP servers of a process, whose tools are in its toolbox: one set, whoever acts."""
+    """The MCP servers of a process, whose tools are in its toolbox, for every actor."""
 
     def __init__(
         self,
@@ -52,14 +53,14 @@ class McpServers:
         elicit: Elicit | None = None,
         backoff: McpBackoff | None = None,
     ) -> None:
-        """Prepare; what is kept of servers is in `place`, keys and tokens are in `vault`."""
+        """Prepare; the lists of tools are in `place`, keys and tokens are in `vault`."""
         self.settings = settings
         self.vault = vault
         self.host = McpHost(vault.read, vault, elicit)
         self.servers = McpClients(place, self.host, toolbox, backoff=backoff)
 
     def start(self, *, connect: bool) -> None:
-        """Offer the tools that are known; with `connect`, ask servers for those that are not."""
+        """Offer the known tools; with `connect`, ask the other servers for their tools."""
         self.servers.configure(self.settings().mcp, connect=connect)
 
     def settings_changed(self, old: Settings, new: Settings, *, connect: bool) -> None:
@@ -98,7 +99,7 @@ class Mcp:
         self._servers = shared.servers
 
     def configured(self, name: str) -> McpSettings:
-        """Return what is configured of a server, how it is reached included."""
+        """Return the settings of a server, with its address or command."""
         return self._configured(name)
 
     def _configured(self, name: str) -> McpSettings:
@@ -115,13 +116,14 @@ class Mcp:
         return there[name]
 
     def list(self) -> list[McpServerStatus]:
-        """Return how the configured servers stand, by name, those that are off as well."""
-        found = {status.name: status for status in self._servers.statuses()}
+        """Return the states of all configured servers by name, also of disabled servers."""
+        statuses = {status.name: status for status in self._servers.statuses()}
         there = [
-            found.get(name) or McpServerStatus(name, one, connected=False, problem="", listing=None)
-            for name, one in sorted(self._settings().mcp.items())
+            statuses.get(name)
+            or McpServerStatus(name, server, connected=False, problem="", listing=None)
+            for name, server in sorted(self._settings().mcp.items())
         ]
-        return there if self._session.sees_all else [_without_details(one) for one in there]
+        return there if self._session.sees_all else [_without_details(status) for status in there]
 
     async def ask(self, name: str) -> McpServerStatus:
         """Ask a server for its tools now."""
@@ -170,13 +172,13 @@ class Mcp:
         return listing
 
     async def forget(self, name: str) -> None:
-        """Drop what is kept of a server: its list of tools and the login."""
+        """Drop the list of tools and the login of a server."""
         self._servers.cache.forget(name)
         await self._vault.write(login_key(name), None)
 
 
 def check_server(table: dict[str, object]) -> McpSettings:
-    """Return the settings of a server, or raise `ConfigError` with what is wrong in a table."""
+    """Return the settings of a server, or raise `ConfigError` with the problem in a table."""
     from pydantic import ValidationError
 
     try:
@@ -187,7 +189,7 @@ def check_server(table: dict[str, object]) -> McpSettings:
         raise ConfigError(f"{where}: {fault['msg']}. Nothing was changed.") from None
 
 
-def _without_details(one: McpServerStatus) -> McpServerStatus:
+def _without_details(status: McpServerStatus) -> McpServerStatus:
     """Return how a server stands without how it is reached: that may name paths and hold keys."""
     shown: dict[str, object] = {
         "args": (),
@@ -197,8 +199,10 @@ def _without_details(one: McpServerStatus) -> McpServerStatus:
         "headers": {},
         "roots": (),
     }
-    settings = one.settings.model_copy(update={**shown, "oauth": OAuthSettings()})
-    return replace(one, settings=settings, problem="It cannot be reached." if one.problem else "")
+    settings = status.settings.model_copy(update={**shown, "oauth": OAuthSettings()})
+    return replace(
+        status, settings=settings, problem="It cannot be reached." if status.problem else ""
+    )
 
 
 _MAX_FILE_BYTES = 1_000_000
@@ -243,10 +247,10 @@ def read_foreign(path: Path) -> list[ImportedServer]:
         ) from None
     text = raw.decode("utf-8-sig", "replace")
     try:
-        found: Any = orjson.loads(_strict(text))
+        document: Any = orjson.loads(_strict_json(text))
     except orjson.JSONDecodeError as error:
         raise InvalidInput(f"{path} is not JSON ({error}). Nothing was imported.") from None
-    servers = _servers_in(found)
+    servers = _find_servers(document)
     if servers is None:
         raise InvalidInput(
             f'{path} has neither "mcpServers" nor "servers". Name a file such as .mcp.json, '
@@ -254,19 +258,19 @@ def read_foreign(path: Path) -> list[ImportedServer]:
         )
     folder = path.absolute().parent
     folder = folder.parent if folder.name in (".vscode", ".cursor") else folder
-    return [_one(str(name), one, folder) for name, one in servers.items()]
+    return [_read_server(str(name), server, folder) for name, server in servers.items()]
 
 
-def _strict(text: str) -> str:
+def _strict_json(text: str) -> str:
     for loose in (_COMMENT, _COMMA):
-        text = loose.sub(lambda one: one[0] if one[0][0] == '"' else "", text)
+        text = loose.sub(lambda match: match[0] if match[0][0] == '"' else "", text)
     return text
 
 
-def _servers_in(found: object) -> dict[str, Any] | None:
-    if not isinstance(found, dict):
+def _find_servers(document: object) -> dict[str, Any] | None:
+    if not isinstance(document, dict):
         return None
-    whole = cast("dict[str, Any]", found)
+    whole = cast("dict[str, Any]", document)
     inner = whole.get("mcp")
     for table in (whole, cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}):
         for key in ("mcpServers", "servers"):
@@ -275,40 +279,40 @@ def _servers_in(found: object) -> dict[str, Any] | None:
     return None
 
 
-def _one(given_name: str, given: object, folder: Path) -> ImportedServer:
-    name = safe_name(given_name)[:32].lstrip("-")
+def _read_server(original_name: str, value: object, folder: Path) -> ImportedServer:
+    name = safe_name(original_name)[:32].lstrip("-")
     if not SERVER_NAME.fullmatch(name):
-        return ImportedServer(given_name, refused="its name has none of a-z, A-Z and 0-9")
-    if not isinstance(given, dict):
+        return ImportedServer(original_name, refused="its name has none of a-z, A-Z and 0-9")
+    if not isinstance(value, dict):
         return ImportedServer(name, refused="it is not a JSON object")
-    server = cast("dict[str, Any]", given)
+    server = cast("dict[str, Any]", value)
     kind = str(server.get("type") or server.get("transport") or "")
     if kind == "sse":
         return ImportedServer(
             name, refused="it speaks the old SSE transport; ask for its streamable HTTP address"
         )
-    made = _Made(name, folder)
+    table = _ServerTable(name, folder)
     if kind in _HTTP or (not server.get("command") and server.get("url")):
-        made.text("url", server.get("url"))
-        made.table_of("headers", server.get("headers"))
+        table.text("url", server.get("url"))
+        table.table_of("headers", server.get("headers"))
     else:
-        made.text("command", server.get("command"))
-        made.texts("args", server.get("args"))
-        made.table_of("env", server.get("env"))
-        made.text("cwd", server.get("cwd"))
+        table.text("command", server.get("command"))
+        table.texts("args", server.get("args"))
+        table.table_of("env", server.get("env"))
+        table.text("cwd", server.get("cwd"))
     if server.get("disabled") is True:
-        made.table["enabled"] = False
-        made.notes.append("it is off there, and here as well")
+        table.table["enabled"] = False
+        table.notes.append("it is off there, and here as well")
     for key in server:
         if key not in _KNOWN:
-            made.notes.append(_LEFT_OUT.get(key, f"{key} is not known here and left out"))
-    if not made.table.get("url") and not made.table.get("command"):
+            table.notes.append(_LEFT_OUT.get(key, f"{key} is not known here and left out"))
+    if not table.table.get("url") and not table.table.get("command"):
         return ImportedServer(name, refused="it has neither a command nor a url")
-    return ImportedServer(name, made.table, made.secrets, tuple(dict.fromkeys(made.notes)))
+    return ImportedServer(name, table.table, table.secrets, tuple(dict.fromkeys(table.notes)))
 
 
-class _Made:
-    """A server's table in the making."""
+class _ServerTable:
+    """Builds the table of a server."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.table: dict[str, Any] = {}
@@ -319,25 +323,25 @@ class _Made:
 
     def text(self, key: str, value: object) -> None:
         if isinstance(value, str) and value:
-            self.table[key] = self._here(value)
+            self.table[key] = self._adapted(value)
 
     def texts(self, key: str, value: object) -> None:
         if isinstance(value, list) and value:
-            self.table[key] = [self._here(str(one)) for one in cast("list[object]", value)]
+            self.table[key] = [self._adapted(str(item)) for item in cast("list[object]", value)]
 
     def table_of(self, key: str, value: object) -> None:
         if not isinstance(value, Mapping) or not value:
             return
-        found: dict[str, str] = {}
-        for name, one in cast("Mapping[str, object]", value).items():
-            text = self._here(str(one))
+        table: dict[str, str] = {}
+        for name, item in cast("Mapping[str, object]", value).items():
+            text = self._adapted(str(item))
             if looks_secret(name) and text and not _REFERENCE.search(text):
-                text = self._hidden(name, text)
-            found[name] = text
-        self.table[key] = found
+                text = self._secret_reference(name, text)
+            table[name] = text
+        self.table[key] = table
 
-    def _hidden(self, name: str, text: str) -> str:
-        """Put a secret aside, so that it is stored encrypted and only named in the table."""
+    def _secret_reference(self, name: str, text: str) -> str:
+        """Collect a secret to be stored encrypted, and return its reference for the table."""
         stored = f"mcp.{self._name}.{safe_name(name)}"
         before, bearer, rest = text.partition("Bearer ")
         if bearer and not before:
@@ -346,8 +350,8 @@ class _Made:
         self.secrets[stored] = text
         return f"secret:{stored}"
 
-    def _here(self, text: str) -> str:
-        for asked in _INPUT.findall(text):
-            self.notes.append(f'it asks for {asked}: store it with "asterism key set {asked}"')
+    def _adapted(self, text: str) -> str:
+        for name in _INPUT.findall(text):
+            self.notes.append(f'it asks for {name}: store it with "asterism key set {name}"')
         text = _INPUT.sub(r"${secret:\1}", text)
         return _FOLDER.sub(lambda _: str(self._folder), text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from asterism.memory import export, health, history
 from asterism.memory import why as provenance
 from asterism.memory.export import Report
 from asterism.memory.forgetting import ForgetReceipt, Forgetting, forget, replay
-from asterism.memory.forgetting.retention import (
+from asterism.memory.forgetting.removal import (
     RetentionKind,
     RetentionResult,
     RetentionRule,
@@ -29,7 +30,8 @@ from asterism.permissions import Act
 from asterism.store import forgetting as forgetting_at_rest
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
-from asterism.types.agents import OWNER_ALONE, AgentRecord, Participants
+from asterism.times import to_ms
+from asterism.types.agents import OWNER_ALONE, AgentRecord, Participants, optional_ms
 
 
 @verbs(
@@ -48,7 +50,7 @@ from asterism.types.agents import OWNER_ALONE, AgentRecord, Participants
     import_=Act.GOVERN,
 )
 class Memory:
-    """What agents remember, as a whole."""
+    """The memory of agents as a whole."""
 
     def __init__(
         self, session: Session, retention: Callable[[], Sequence[RetentionSettings]]
@@ -59,32 +61,32 @@ class Memory:
     # -- time ----------------------------------------------------------------------------------
 
     async def as_of(
-        self, agent: AgentRecord | str, moment: int, *, most: int | None = None
+        self, agent: AgentRecord | str, moment: datetime, *, most: int | None = None
     ) -> MemoryAt:
-        """Return what an agent remembered at a moment in milliseconds."""
+        """Return the memory of an agent at a moment."""
         agent_id = await self._session.agent_id(agent)
+        then = to_ms(moment)
+        assert then is not None
 
         async def read(tx: Connection) -> MemoryAt:
             participants = await self._session.participants(tx)
-            return await history.as_of(
-                tx, self._home, agent_id, moment, most=most, participants=participants
-            )
+            return await history.as_of(tx, agent_id, then, most=most, participants=participants)
 
         return await self._session.database.read(read)
 
     async def written_by(self, turn_id: str) -> TurnWrites:
-        """Return what a turn wrote to memory."""
+        """Return all that a turn wrote to memory."""
 
         async def read(tx: Connection) -> TurnWrites:
             if not await self._session.visible_turns(tx, [turn_id]):
                 return TurnWrites(turn_id)
             participants = await self._session.participants(tx)
-            return await history.written_by(tx, self._home, turn_id, participants=participants)
+            return await history.writes_of_turn(tx, turn_id, participants=participants)
 
         return await self._session.database.read(read)
 
     async def revert_turn(self, turn_id: str, *, reason: str = "", by: str = "api") -> TurnWrites:
-        """Take back everything that one turn wrote to memory; what came after it stays."""
+        """Undo everything that a turn wrote to memory; later edits stay."""
 
         async def work(tx: Connection) -> TurnWrites:
             writer = await self._session.writer(tx, by, reason)
@@ -99,7 +101,7 @@ class Memory:
         agent: AgentRecord | str,
         target: AgentRecord | str,
         *,
-        moment: int | None = None,
+        moment: datetime | None = None,
         by: str = "api",
     ) -> Forked:
         """Give an agent a copy of another's memory, as it is or as it was at a moment."""
@@ -108,7 +110,7 @@ class Memory:
 
         async def work(tx: Connection) -> Forked:
             writer = await self._session.writer(tx, by)
-            forked = await fork_memory(tx, writer, source_id, target_id, moment=moment)
+            forked = await fork_memory(tx, writer, source_id, target_id, moment=optional_ms(moment))
             kind = "memory.forked"
             await note(tx, self._session, kind, by=by, agent_id=target_id, what=source_id)
             return forked
@@ -123,27 +125,25 @@ class Memory:
 
         async def read(tx: Connection) -> Trace:
             participants = await self._session.participants(tx)
-            return await provenance.why(
-                tx, self._home, ref, agent_id=agent_id, participants=participants
-            )
+            return await provenance.why(tx, ref, agent_id=agent_id, participants=participants)
 
         return await self._session.database.read(read)
 
     async def health(self, agent: AgentRecord | str) -> Health:
-        """Return what is wrong with an agent's memory: duplicates, contradictions, junk …."""
+        """Return the problems of an agent's memory: duplicates, contradictions, junk …."""
         agent_id = await self._session.agent_id(agent)
         now = self._session.clock()
 
         async def read(tx: Connection) -> Health:
             participants = await self._session.participants(tx)
-            return await health.health(tx, self._home, agent_id, now=now, participants=participants)
+            return await health.health(tx, agent_id, now=now, participants=participants)
 
         return await self._session.database.read(read)
 
     # -- forgetting ----------------------------------------------------------------------------
 
     async def forget(self, what: Forgetting, *, reason: str = "", by: str = "api") -> ForgetReceipt:
-        """Forget something everywhere; the receipt says how often where, never what it was."""
+        """Forget something everywhere; the receipt counts the places and never holds the text."""
         session = self._session
         writer = await session.database.read(lambda tx: session.writer(tx, by, reason))
         receipt = await forget(session.database, session.data, writer, what, drop=self._drop)
@@ -158,24 +158,24 @@ class Memory:
 
     async def receipts(self) -> list[ForgetReceipt]:
         """Return the receipts of everything that was forgotten, the newest first."""
-        rows = await self._session.database.read(
-            lambda tx: forgetting_at_rest.tombstones(tx, self._home)
+        rows = await self._session.database.read(forgetting_at_rest.tombstones)
+        receipts = sorted(
+            (ForgetReceipt.read(row[4]) for row in rows), key=lambda receipt: -receipt.at_ms
         )
-        found = sorted((ForgetReceipt.read(row[4]) for row in rows), key=lambda one: -one.at)
         if self._session.sees_all:
-            return found
+            return receipts
         # Why, and which files could not be reached, is the owner's to know.
-        return [replace(one, reason="", unreached=(), places={}, names={}) for one in found]
+        return [
+            replace(receipt, reason="", unreached=(), places={}, names={}) for receipt in receipts
+        ]
 
     async def forget_again(self) -> ForgetReceipt | None:
-        """Forget what an older copy of the database has brought back; None if there is nothing."""
+        """Forget again what an older copy of the database brought back; None if it has nothing."""
         session = self._session
-        return await replay(
-            session.database, session.data, self._home, drop=self._drop, clock=session.clock
-        )
+        return await replay(session.database, session.data, drop=self._drop, clock=session.clock)
 
     async def retain(self) -> RetentionResult:
-        """Delete what has grown older than the configured rules of retention allow."""
+        """Delete everything that is older than the rules of retention allow."""
         rules = [
             RetentionRule(
                 RetentionKind(one.kind),
@@ -186,9 +186,7 @@ class Memory:
             )
             for one in self._retention()
         ]
-        deleted = await enforce_retention(
-            self._session.database, self._home, rules, self._session.clock()
-        )
+        deleted = await enforce_retention(self._session.database, rules, self._session.clock())
         await self._drop(deleted.agents)
         return deleted
 
@@ -202,12 +200,12 @@ class Memory:
     async def export(
         self, agent: AgentRecord | str, *, participants: Participants = OWNER_ALONE
     ) -> dict[str, Any]:
-        """Return an agent's memory as a JSON document, as far as those present may see it."""
+        """Return the part of an agent's memory that those present may see, as a JSON document."""
         agent_id = await self._session.agent_id(agent)
 
         async def read(tx: Connection) -> dict[str, Any]:
             present = await self._session.among(tx, participants)
-            return await export.export(tx, self._home, agent_id, participants=present)
+            return await export.export(tx, agent_id, participants=present)
 
         document = await self._session.database.read(read)
         text = orjson.dumps(document).decode()
@@ -222,7 +220,7 @@ class Memory:
         dry_run: bool = False,
         by: str = "api",
     ) -> Report:
-        """Take in a document that `export` has made; the report says what was not carried."""
+        """Import a document that `export` made; the report names the parts left out."""
         agent_id = await self._session.agent_id(agent)
 
         async def work(tx: Connection) -> Report:
@@ -236,7 +234,3 @@ class Memory:
         if not dry_run:
             await self._session.stay_forgotten()
         return report
-
-    @property
-    def _home(self) -> str:
-        return self._session.constellation

@@ -5,9 +5,11 @@ This module loads `prometheus_client`: import it only when metrics are asked for
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +23,43 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from asterism.errors import AsterismError
+from asterism.store import events
 from asterism.types.spending import NANO
 
 if TYPE_CHECKING:
+    from asterism.store.database import Database
     from asterism.store.events import Figures
+    from asterism.telemetry import Telemetry
     from asterism.telemetry.metrics import Counter, Counts, Histogram, LabeledHistogram
 
 _PREFIX = "asterism_"
+_MAX_WAIT = 5.0
+"""How many seconds the store has to answer; without it, the counts of this process are enough."""
+
+
+async def read_metrics(
+    database: Database,
+    telemetry: Telemetry,
+    breakers: Mapping[str, bool],
+    *,
+    now: int,
+    accept: str,
+) -> tuple[bytes, str]:
+    """Return the metrics in a format that Prometheus reads, and the type of that format."""
+    try:
+        async with asyncio.timeout(_MAX_WAIT):
+            figures = await database.read(events.read)
+    except (AsterismError, TimeoutError):
+        figures = None
+    return render_metrics(
+        telemetry.counts,
+        figures,
+        version=version("asterism"),
+        now=now,
+        breakers=breakers,
+        accept=accept,
+    )
 
 
 def render_metrics(
@@ -72,6 +104,29 @@ class _CountCollector(Collector):
         yield _histogram(
             "queue_seconds", "Time that messages waited for their turn.", counts.queue_seconds
         )
+        yield from self._models()
+        yield _counter("tool_calls", "Tool calls.", ("tool", "outcome"), counts.tool_calls)
+        yield _counter(
+            "outside_calls",
+            "Tool calls with an effect outside: allowed without asking, asked of a person, denied.",
+            ("verdict",),
+            counts.outside_calls,
+        )
+        yield _labeled_histogram(
+            "tool_seconds", "Time that tools took.", ("tool",), counts.tool_seconds
+        )
+        yield _counter(
+            "deliveries", "Tries to deliver a message.", ("channel", "outcome"), counts.deliveries
+        )
+        yield _counter(
+            "telemetry_batches",
+            "Batches for the OpenTelemetry collector.",
+            ("signal", "outcome"),
+            counts.exports,
+        )
+
+    def _models(self) -> Iterator[Metric]:
+        counts = self._counts
         model = ("vendor", "model")
         yield _counter(
             "model_calls",
@@ -108,25 +163,6 @@ class _CountCollector(Collector):
             "Times that the next model of a chain was asked, by why.",
             ("model", "next", "reason"),
             counts.failovers,
-        )
-        yield _counter("tool_calls", "Tool calls.", ("tool", "outcome"), counts.tool_calls)
-        yield _counter(
-            "outside_calls",
-            "Tool calls with an effect outside: allowed without asking, asked of a person, denied.",
-            ("verdict",),
-            counts.outside_calls,
-        )
-        yield _labeled_histogram(
-            "tool_seconds", "Time that tools took.", ("tool",), counts.tool_seconds
-        )
-        yield _counter(
-            "deliveries", "Tries to deliver a message.", ("channel", "outcome"), counts.deliveries
-        )
-        yield _counter(
-            "telemetry_batches",
-            "Batches for the OpenTelemetry collector.",
-            ("signal", "outcome"),
-            counts.exports,
         )
 
 

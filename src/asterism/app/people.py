@@ -36,15 +36,11 @@ class People:
 
     async def list(self) -> list[Person]:
         """Return everybody who is known, the owner first."""
-        return await self._session.database.read(
-            lambda tx: people.list_people(tx, self._session.constellation)
-        )
+        return await self._session.database.read(people.list_people)
 
     async def get(self, who: str) -> Person:
         """Return a person by name or id."""
-        return await self._session.database.read(
-            lambda tx: people.find(tx, self._session.constellation, who)
-        )
+        return await self._session.database.read(lambda tx: people.find(tx, who))
 
     async def create(
         self, name: str, *, trust: Trust = Trust.KNOWN, roles: Sequence[str] = ()
@@ -53,23 +49,23 @@ class People:
         now = self._session.clock()
 
         async def work(tx: Connection) -> Person:
-            person = await people.create_person(tx, self._home, name, now, trust=trust, roles=roles)
+            person = await people.create_person(tx, name, now, trust=trust, roles=roles)
             await self._note(tx, "created", person, trust=trust.value, roles=list(roles))
             return person
 
         return await self._session.database.write(work)
 
     async def rename(self, who: str, name: str) -> Person:
-        """Call a person something else."""
+        """Rename a person."""
         return await self._change(
-            who, lambda tx, id: people.rename(tx, self._home, id, name), "renamed", name=name
+            who, lambda tx, id: people.rename(tx, id, name), "renamed", name=name
         )
 
     async def set_trust(self, who: str, trust: Trust) -> Person:
         """Say how far a person is trusted."""
         return await self._change(
             who,
-            lambda tx, id: people.set_trust(tx, self._home, id, trust),
+            lambda tx, id: people.set_trust(tx, id, trust),
             "trusted",
             trust=trust.value,
         )
@@ -78,30 +74,30 @@ class People:
         """Give a person these roles and no others."""
         return await self._change(
             who,
-            lambda tx, id: people.set_roles(tx, self._home, id, roles),
+            lambda tx, id: people.set_roles(tx, id, roles),
             "given-roles",
             roles=list(roles),
         )
 
     async def link(self, who: str, account: str) -> Person:
-        """Say that an account, as `channel:sender`, is a person's."""
-        given = read_account(account)
+        """Link an account, as `channel:sender`, to a person."""
+        parsed = read_account(account)
         return await self._change(
             who,
-            lambda tx, id: people.link(tx, self._home, given, id),
+            lambda tx, id: people.link(tx, parsed, id),
             "linked",
             account=account,
         )
 
     async def unlink(self, account: str) -> None:
-        """Say that an account, as `channel:sender`, is nobody's that is known."""
-        given = read_account(account)
+        """Unlink an account, as `channel:sender`, from its person."""
+        parsed = read_account(account)
 
         async def work(tx: Connection) -> None:
-            whose = await rows.person_of_account(tx, self._home, given)
-            await people.unlink(tx, self._home, given)
+            owner = await rows.person_of_account(tx, parsed)
+            await people.unlink(tx, parsed)
             await note(
-                tx, self._session, "person.unlinked", by="api", what=account, person=whose or ""
+                tx, self._session, "person.unlinked", by="api", what=account, person=owner or ""
             )
 
         await self._session.database.write(work)
@@ -110,46 +106,40 @@ class People:
         """Make one person of two."""
 
         async def work(tx: Connection, id: str) -> Person:
-            other = await people.find(tx, self._home, gone)
-            return await people.merge(tx, self._home, id, other.id)
+            other = await people.find(tx, gone)
+            return await people.merge(tx, id, other.id)
 
         return await self._change(kept, work, "merged", gone=gone)
 
     async def participants(self, present: Sequence[str], room: str | None = None) -> Participants:
-        """Return those present, by their names or ids."""
+        """Return participants by their names or ids."""
 
         async def read(tx: Connection) -> Participants:
-            persons = [(await people.find(tx, self._home, one)).id for one in present]
-            return await people.participants(tx, self._home, persons, room)
+            persons = [(await people.find(tx, name)).id for name in present]
+            return await people.participants(tx, persons, room)
 
         return await self._session.database.read(read)
 
     async def audience(self, text: str) -> Audience:
         """Return the audience that a text means, in which persons may go by their names."""
-        return await self._session.database.read(
-            lambda tx: people.read_audience(tx, self._home, text)
-        )
-
-    @property
-    def _home(self) -> str:
-        return self._session.constellation
+        return await self._session.database.read(lambda tx: people.read_audience(tx, text))
 
     async def _change(
         self,
         who: str,
         change: Callable[[Connection, str], Awaitable[Person]],
         what: str,
-        **told: Any,
+        **details: Any,
     ) -> Person:
         async def work(tx: Connection) -> Person:
-            found = await people.find(tx, self._home, who)
-            changed = await change(tx, found.id)
-            await self._note(tx, what, found, **told)
+            person = await people.find(tx, who)
+            changed = await change(tx, person.id)
+            await self._note(tx, what, person, **details)
             return changed
 
         return await self._session.database.write(work)
 
-    async def _note(self, tx: Connection, what: str, person: Person, **told: Any) -> None:
+    async def _note(self, tx: Connection, what: str, person: Person, **details: Any) -> None:
         await note(
             tx,
             self._session,
@@ -157,7 +147,7 @@ class People:
             by="api",
             what=person.name,
             person=person.id,
-            **told,
+            **details,
         )
 
 

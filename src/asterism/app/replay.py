@@ -1,4 +1,4 @@
-"""A turn replayed from a tape: requests are composed anew and answered by what was recorded."""
+"""Replay of a turn from a tape: requests are built again and answered from the recording."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def replay_tape(
     deck = _Deck(path)
     models = _TapedModels(settings, deck, database)
     try:
-        found = await replay(
+        replayed = await replay(
             database,
             record,
             entries,
@@ -43,8 +43,8 @@ async def replay_tape(
         )
     finally:
         await models.close()
-    differences = (*models.differences, *found.differences)
-    return replace(found, same=not differences, differences=differences)
+    differences = (*models.differences, *replayed.differences)
+    return replace(replayed, same=not differences, differences=differences)
 
 
 class _Composed(Exception):
@@ -52,7 +52,7 @@ class _Composed(Exception):
 
 
 class _Deck(Cassette):
-    """Plays one exchange whatever is asked, and tells what was asked."""
+    """Answers every request with one recorded exchange, and keeps the request."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "play")
@@ -80,16 +80,16 @@ class _TapedModels:
     async def answer(
         self, question: ModelQuestion, past: Past | None, recorded: Reply | None
     ) -> Reply | None:
-        """Play what was answered in a step; tell how the requests differ from those of then."""
+        """Answer from the recording of a step; note how the requests differ."""
         key = question.compose(question.models[0], Profile(), 0).key
         step = key.partition("/")[2]
-        exchanges = [one for one in self._deck.exchanges if one.request.key == key]
+        exchanges = [exchange for exchange in self._deck.exchanges if exchange.request.key == key]
         if not exchanges:
             self.differences.append(f"{step}: not on the tape; taken from the journal.")
         shown = past.messages if past is not None else ()
         named = sorted({id for wire in shown for id in images_in(wire)})
         images = await self._database.read(lambda tx: journal.get_blob(tx, named)) if named else {}
-        heard: Reply | None = None
+        last: Reply | None = None
         problem: ModelError | None = None
         for exchange in exchanges:
             try:
@@ -98,11 +98,11 @@ class _TapedModels:
                 problem = error
             else:
                 # A process that was killed may have asked twice, and kept the second reply.
-                if heard is None or recorded is None or heard.wire() != recorded.wire():
-                    heard = reply
-        if heard is None and problem is not None and recorded is None:
+                if last is None or recorded is None or last.wire() != recorded.wire():
+                    last = reply
+        if last is None and problem is not None and recorded is None:
             raise problem
-        return heard
+        return last
 
     async def close(self) -> None:
         """Let go of the ports."""
@@ -124,25 +124,28 @@ class _TapedModels:
         request = question.compose(
             model, Profile(compact=profile.compact, images=profile.images), 0
         )
-        if past is not None:
-            head = past.compact_head if profile.compact else past.head
-            request = replace(request, messages=[head])
+        head, tail = list[bytes](), list[bytes]()
+        if past is not None and profile.compact:
+            head = list(past.compact)
+        elif past is not None:
+            head, tail = [past.head], list(past.messages)
         seen = images if profile.images else None
-        messages = [
-            with_images(wire, seen) if images_in(wire) else wire
-            for wire in (past.messages if past is not None else ())
-        ]
+        head, tail = (
+            [with_images(wire, seen) if images_in(wire) else wire for wire in wires]
+            for wires in (head or request.messages[:1], tail)
+        )
+        request = replace(request, messages=head)
         streamed, most = exchange.output_options
         nearest = request
         for max_output in dict.fromkeys((None, most)):
             wanted = replace(request, max_output=max_output)
-            nearest = await self._with_past(port, wanted, messages, body, streamed=streamed)
+            nearest = await self._with_past(port, wanted, tail, body, streamed=streamed)
             if self._deck.body == body:
                 break
         else:
-            told = first_difference(body, self._deck.body)
+            difference = first_difference(body, self._deck.body)
             self.differences.append(
-                f"{step}, line {exchange.line} of the tape: another request; {told}."
+                f"{step}, line {exchange.line} of the tape: another request; {difference}."
             )
         self._deck.chosen = exchange
         try:
@@ -158,18 +161,18 @@ class _TapedModels:
 
         A model that answered nothing, of which the journal keeps nothing, may have been sent less.
         """
-        head = request.messages[0]
+        head = request.messages
         # What is left of a past that was cut begins with a message.
         starts = [at for at, wire in enumerate(past) if wire.startswith(_MESSAGE)] or [0]
         low, high = 0, len(starts) - 1
         while low < high:
             middle = (low + high) // 2
-            tried = replace(request, messages=[head, *past[starts[middle] :]])
+            tried = replace(request, messages=[*head, *past[starts[middle] :]])
             if len(await self._compose(port, tried, streamed=streamed)) > len(body):
                 low = middle + 1
             else:
                 high = middle
-        chosen = replace(request, messages=[head, *past[starts[low] :]])
+        chosen = replace(request, messages=[*head, *past[starts[low] :]])
         await self._compose(port, chosen, streamed=streamed)
         return chosen
 

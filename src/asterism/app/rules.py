@@ -1,10 +1,11 @@
-"""The verbs about rules for tools."""
+"""The verbs about rules for tools, and the contradictions that a set of rules may hold."""
 
 from __future__ import annotations
 
 import builtins
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from asterism.app.session import Session, note, verbs
@@ -14,8 +15,7 @@ from asterism.permissions import Act
 from asterism.store import agents as rows
 from asterism.store.database import Connection
 from asterism.tools.tool import Toolbox
-from asterism.turns.rule_conflicts import contradiction
-from asterism.types.agents import AgentRecord, Rule, fits, is_pattern
+from asterism.types.agents import AgentRecord, Rule, RuleKind, fits, is_pattern
 
 Form = Rule | Mapping[str, Any]
 """A rule, or its JSON form: ours, Pattern's or Letta's."""
@@ -32,7 +32,7 @@ class Rules:
 
     async def list(self, agent: AgentRecord | str) -> list[Rule]:
         """Return the rules of an agent, in the order in which they were given."""
-        return [*(await self._now(agent)).rules]
+        return [*(await self._current(agent)).rules]
 
     async def add(self, agent: AgentRecord | str, *rules: Form) -> builtins.list[Rule]:
         """Give an agent more rules; they count from its next turn on.
@@ -45,17 +45,17 @@ class Rules:
         Returns:
             All rules that it has now.
         """
-        who, new = await self._now(agent), read_rules(rules)
-        kept = [rule for rule in who.rules if rule not in new]
-        return await self._put(who, [*kept, *new])
+        who, new = await self._current(agent), read_rules(rules)
+        former = [rule for rule in who.rules if rule not in new]
+        return await self._put(who, [*former, *new])
 
     async def set(self, agent: AgentRecord | str, rules: Iterable[Form]) -> builtins.list[Rule]:
-        """Give an agent these rules instead of those it has."""
-        return await self._put(await self._now(agent), read_rules(rules))
+        """Replace the rules of an agent."""
+        return await self._put(await self._current(agent), read_rules(rules))
 
     async def remove(self, agent: AgentRecord | str, rule: Rule | int) -> Rule:
         """Take a rule from an agent: the rule itself, or its number in the list, from 1 on."""
-        who = await self._now(agent)
+        who = await self._current(agent)
         if isinstance(rule, int):
             if not 1 <= rule <= len(who.rules):
                 raise NotFound(
@@ -67,10 +67,10 @@ class Rules:
             gone = rule
         else:
             raise NotFound(f"{who.name} has no rule {rule.key!r}. Nothing was changed.")
-        await self._put(who, [one for one in who.rules if one != gone])
+        await self._put(who, [rule for rule in who.rules if rule != gone])
         return gone
 
-    async def _now(self, agent: AgentRecord | str) -> AgentRecord:
+    async def _current(self, agent: AgentRecord | str) -> AgentRecord:
         # An agent that was handed in may have been given other rules since.
         return await self._session.agent(agent.id if isinstance(agent, AgentRecord) else agent)
 
@@ -92,7 +92,7 @@ class Rules:
         async def work(tx: Connection) -> bool:
             if not await rows.put_rules(tx, agent.id, agent.version, new):
                 return False
-            keys = [one.key for one in new]
+            keys = [rule.key for rule in new]
             await note(
                 *(tx, self._session, "rules.changed"),
                 by="api",
@@ -145,7 +145,7 @@ class Rules:
 
 
 def _operations_of(toolbox: Toolbox, name: str) -> list[str] | None:
-    """Return the operations of a tool; empty: it takes any, None: it takes none."""
+    """Return the operations of a tool; empty: it accepts any, None: it has no operations."""
     tool = toolbox.get(name, None)
     assert tool is not None
     schema: dict[str, Any] = tool.wire()["function"]["parameters"]
@@ -154,3 +154,173 @@ def _operations_of(toolbox: Toolbox, name: str) -> list[str] | None:
         return None
     reference = str(described.get("$ref", "")).rpartition("/")[2]
     return schema.get("$defs", {}).get(reference, described).get("enum", [])
+
+
+# -- contradictions --------------------------------------------------------------------------------
+
+_NEEDS = (RuleKind.PRECEDING, RuleKind.RIGHT_AFTER)
+_BEFORE_THE_END = (RuleKind.BEFORE_EXIT, RuleKind.FOLLOWED_BY, RuleKind.PERIODIC)
+_ONE_AFTER_THE_OTHER = {
+    RuleKind.PRECEDING: all,
+    RuleKind.RIGHT_AFTER: any,
+}
+
+
+def contradiction(rules: Sequence[Rule], tools: Sequence[str]) -> str | None:
+    """Return why an agent with these tools cannot follow all of these rules, or None if it can."""
+    return next(_contradictions(rules, tools), None)
+
+
+def _contradictions(rules: Sequence[Rule], tools: Sequence[str]) -> Iterator[str]:
+    for rule, other in combinations(rules, 2):
+        for first, second in ((rule, other), (other, rule)):
+            yield from _pair(first, second)
+    yield from _operations(rules, tools)
+    yield from _out_of_reach(rules, tools)
+    yield from _excluded(rules)
+    yield from _never_next(rules)
+    yield from _circles(rules, tools)
+
+
+def _pair(rule: Rule, other: Rule) -> Iterator[str]:
+    same = rule.tool == other.tool
+    if rule.kind is RuleKind.START and other.kind in _NEEDS and other.is_for(rule.tool):
+        yield _both(rule, other, f"{rule.tool} cannot be both first and after another tool")
+    if (
+        rule.kind in _NEEDS
+        and other.kind is RuleKind.NOT_AFTER
+        and same
+        and _meet(rule, other.tools)
+    ):
+        yield _both(rule, other, f"{rule.tool} could never be called")
+    if rule.kind is RuleKind.EXIT_LOOP and other.kind is RuleKind.CONTINUE_LOOP and same:
+        yield _both(rule, other, f"a turn cannot both end and go on after {rule.tool}")
+    if (
+        rule.kind is RuleKind.PERIODIC
+        and other.kind is RuleKind.COOLDOWN
+        and same
+        and rule.seconds < other.seconds
+    ):
+        yield _both(rule, other, f"{rule.tool} would be due before it can be called again")
+    if (
+        rule.kind in (RuleKind.FOLLOWED_BY, RuleKind.NEXT)
+        and other.kind is RuleKind.NOT_AFTER
+        and set(rule.tools) == {other.tool}
+        and rule.tool in other.tools
+    ):
+        yield _both(rule, other, f"nothing could follow {rule.tool}")
+
+
+def _meet(rule: Rule, tools: Sequence[str]) -> bool:
+    """Tell whether the tools that a rule needs are among these tools."""
+    enough = _ONE_AFTER_THE_OTHER[rule.kind]
+    among = [tool in tools for tool in rule.tools]
+    return any(among) if enough is all else all(among)
+
+
+def _excluded(rules: Sequence[Rule]) -> Iterator[str]:
+    for group in (rule for rule in rules if rule.kind is RuleKind.EXCLUSIVE):
+        members = {tool for tool in (group.tool, *group.tools) if not is_pattern(tool)}
+        always: list[Rule] = []
+        for rule in rules:
+            if rule.tool not in members:
+                continue
+            if rule.kind is RuleKind.BEFORE_EXIT and not rule.tools:
+                always.append(rule)
+            elif rule.kind is RuleKind.PRECEDING and members & set(rule.tools):
+                yield _both(rule, group, f"{rule.tool} could never be called")
+            elif rule.kind in (RuleKind.RIGHT_AFTER, RuleKind.FOLLOWED_BY, RuleKind.NEXT):
+                others = set(rule.tools) - {rule.tool}
+                if others and others <= members and rule.tool not in rule.tools:
+                    yield _both(rule, group, f"{rule.tool} excludes what has to go with it")
+        if len({rule.tool for rule in always}) > 1:
+            yield _both(always[0], group, f"{always[0].tool} and {always[1].tool} are both needed")
+
+
+def _never_next(rules: Sequence[Rule]) -> Iterator[str]:
+    """Find tools that must come right after a tool which must be followed by another tool."""
+    after = [rule for rule in rules if rule.kind is RuleKind.NEXT]
+    for rule in rules:
+        if rule.kind is not RuleKind.RIGHT_AFTER:
+            continue
+        against = [
+            next(
+                (other for other in after if other.is_for(tool) and not other.names(rule.tool)),
+                None,
+            )
+            for tool in rule.tools
+        ]
+        if against[0] is not None and all(against):
+            yield _both(rule, against[0], f"{rule.tool} could never be called")
+
+
+def _circles(rules: Sequence[Rule], tools: Sequence[str]) -> Iterator[str]:
+    """Find tools that lead to each other for ever, while another is wanted before the end."""
+    binding = [rule for rule in rules if rule.kind is RuleKind.NEXT]
+
+    def after(name: str) -> list[str]:
+        mine = [rule for rule in binding if rule.is_for(name)]
+        return [tool for tool in tools if mine and all(rule.names(tool) for rule in mine)]
+
+    for rule in binding:
+        for name in (tool for tool in tools if rule.is_for(tool)):
+            circle, new = {name}, after(name)
+            while new and all(map(after, new)):
+                circle.update(new)
+                new = [tool for step in new for tool in after(step) if tool not in circle]
+            if after(name) and circle >= set(after(name)) and not new:
+                yield from _outside(rules, rule, circle)
+
+
+def _outside(rules: Sequence[Rule], way_in: Rule, circle: set[str]) -> Iterator[str]:
+    for rule in rules:
+        wanted = rule.tools if rule.kind is RuleKind.FOLLOWED_BY else (rule.tool,)
+        if rule.kind in _BEFORE_THE_END and not any(fits(t, p) for t in circle for p in wanted):
+            yield _both(rule, way_in, f"there is no way from {way_in.tool} to {wanted[0]}")
+
+
+def _operations(rules: Sequence[Rule], tools: Sequence[str]) -> Iterator[str]:
+    for name in tools:
+        mine = [rule for rule in rules if rule.kind is RuleKind.OPERATIONS and rule.is_for(name)]
+        open_to_all = (
+            [
+                operation
+                for operation in mine[0].operations
+                if all(operation in rule.operations for rule in mine)
+            ]
+            if mine
+            else []
+        )
+        if mine and not open_to_all:
+            yield _both(mine[0], mine[1], f"no operation of {name} would be open")
+
+
+def _out_of_reach(rules: Sequence[Rule], tools: Sequence[str]) -> Iterator[str]:
+    """Find tools that need each other first."""
+    needs = [rule for rule in rules if rule.kind in _NEEDS]
+    reached: set[str] = set()
+    while True:
+        more = {
+            name
+            for name in tools
+            if name not in reached
+            and all(_is_reached(rule, reached) for rule in needs if rule.is_for(name))
+        }
+        if not more:
+            break
+        reached |= more
+    for name in sorted(set(tools) - reached):
+        mine = next(rule for rule in needs if rule.is_for(name) and not _is_reached(rule, reached))
+        yield (
+            f'{name} could never be called: "{mine}" But what it needs is not among the agent\'s '
+            "tools, or needs it in turn."
+        )
+
+
+def _is_reached(rule: Rule, reached: set[str]) -> bool:
+    enough = _ONE_AFTER_THE_OTHER[rule.kind]
+    return enough(any(fits(name, pattern) for name in reached) for pattern in rule.tools)
+
+
+def _both(rule: Rule, other: Rule, why: str) -> str:
+    return f'Two rules contradict each other: "{rule}" and "{other}" For {why}.'

@@ -10,7 +10,6 @@ import math
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
@@ -31,6 +30,7 @@ from asterism.permissions import (
     decide,
 )
 from asterism.ports import Clock
+from asterism.records import dataclass
 from asterism.store import agents, events, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.store.events import Event, home_chain
@@ -61,7 +61,6 @@ class Session:
     """The parts of an open constellation that verbs about memory need."""
 
     database: Database
-    constellation: str
     clock: Clock
     drop: Callable[[str], None]
     """Drops what this process keeps in memory of an agent."""
@@ -81,14 +80,14 @@ class Session:
 
     @property
     def writes_as_owner(self) -> bool:
-        """Whether what is written is the owner's: they act, or a rule that they have set."""
+        """Whether the owner writes: the owner acts, or a rule of the owner."""
         return self.actor.kind in (OWNER, SYSTEM)
 
-    # -- what whoever acts may see ---------------------------------------------------------------
+    # -- what the actor may see ---------------------------------------------------------------
 
     @property
     def sees_all(self) -> bool:
-        """Whether whoever acts may see everything: the owner, and persons with the role `admin`.
+        """Whether the actor may see everything: the owner, and persons with the role `admin`.
 
         Whatever else a role lets a person do, they see what they may see themselves.
         """
@@ -99,44 +98,44 @@ class Session:
         return Act.GOVERN in self.authority().roles.get(ADMIN, ROLES[ADMIN])
 
     async def participants(self, tx: Connection) -> Participants:
-        """Return those for whose eyes a verb reads: whoever acts."""
+        """Return the participants for whom a verb reads: the actor alone."""
         if self.sees_all:
             return OWNER_ALONE
         persons = [self.actor.id] if self.actor.kind == "person" else []
-        return await people.participants(tx, self.constellation, persons, None)
+        return await people.participants(tx, persons, None)
 
-    async def among(self, tx: Connection, given: Participants) -> Participants:
-        """Return those whom whoever acts names as present, and themselves."""
+    async def among(self, tx: Connection, participants: Participants) -> Participants:
+        """Return the participants that the actor names, and the actor."""
         if self.sees_all:
-            return given
+            return participants
         own = await self.participants(tx)
-        if given.owner_alone:
+        if participants.owner_alone:
             return own
         # Not the room: one that they are not in would open its talk to them.
-        return Participants(tuple(dict.fromkeys((*own.people, *given.people))))
+        return Participants(tuple(dict.fromkeys((*own.people, *participants.people))))
 
     async def visible_turns(self, tx: Connection, ids: Iterable[str | None]) -> frozenset[str]:
-        """Return those of some turns that whoever acts may see."""
-        wanted = {one for one in ids if one is not None}
+        """Return the turns among `ids` that the actor may see."""
+        wanted = {turn_id for turn_id in ids if turn_id is not None}
         if self.sees_all:
             return frozenset(wanted)
         participants = await self.participants(tx)
-        found: set[str] = set()
+        visible: set[str] = set()
         unknown: set[str] = set()
         for turn_id in wanted:
             record = await journal.turn(tx, turn_id)
             if record is None:
                 unknown.add(turn_id)
             elif participants.can_see(Audience.of_turn(record.audience)):
-                found.add(turn_id)
+                visible.add(turn_id)
         if unknown:
-            for item in await messages.waiting(tx, self.constellation):
+            for item in await messages.waiting(tx):
                 if item.turn_id in unknown and participants.can_see(audience_of(item.participants)):
-                    found.add(item.turn_id)
-        return frozenset(found)
+                    visible.add(item.turn_id)
+        return frozenset(visible)
 
     async def sees_turn(self, turn_id: str) -> bool:
-        """Tell whether whoever acts may see a turn."""
+        """Tell whether the actor may see a turn."""
         if self.sees_all:
             return True
         return bool(await self.database.read(lambda tx: self.visible_turns(tx, [turn_id])))
@@ -147,69 +146,70 @@ class Session:
         turn_of: Callable[[T], str],
         limit: int,
     ) -> list[T]:
-        """Return the first things of turns that whoever acts may see.
+        """Return the first things of turns that the actor may see.
 
         Args:
-            page: Returns so many of the first things there are.
+            page: Returns the first items, as many as asked for.
             turn_of: Returns the turn that a thing is of.
             limit: How many are wanted.
         """
 
         async def read(tx: Connection) -> list[T]:
-            async def visible(found: Sequence[T]) -> list[T]:
-                ids = await self.visible_turns(tx, map(turn_of, found))
-                return [thing for thing in found if turn_of(thing) in ids]
+            async def visible(rows: Sequence[T]) -> list[T]:
+                ids = await self.visible_turns(tx, map(turn_of, rows))
+                return [thing for thing in rows if turn_of(thing) in ids]
 
-            return await enough(lambda most: page(tx, most), visible, limit)
+            return await first_visible(lambda most: page(tx, most), visible, limit)
 
         return await self.database.read(read)
 
-    # -- what whoever acts may do ----------------------------------------------------------------
+    # -- what the actor may do ----------------------------------------------------------------
 
-    def check(self, act: Act, verb: str, noun: str, given: Sequence[Any] = ()) -> None:
-        """Return if whoever acts may use a verb; else raise `NotAllowed`."""
+    def check(self, act: Act, verb: str, noun: str, arguments: Sequence[Any] = ()) -> None:
+        """Return if the actor may use a verb; else raise `NotAllowed`."""
         if self.is_owner:
             return
-        label = _label(given[0]) if given else ""
+        label = _label(arguments[0]) if arguments else ""
         situation = Situation(self.authority(), now=self.clock())
         verdict = decide(self.actor, act, Resource(noun, label, verb=verb), situation)
         if not isinstance(verdict, Allow):
             raise NotAllowed(f"{verdict.reason} Nothing was changed.")
 
-    async def allow(self, act: Act, verb: str, noun: str, given: Sequence[Any] = ()) -> None:
+    async def allow(self, act: Act, verb: str, noun: str, arguments: Sequence[Any] = ()) -> None:
         """Do as `check` does, and leave a refusal in the audit log."""
         try:
-            self.check(act, verb, noun, given)
+            self.check(act, verb, noun, arguments)
         except NotAllowed as refused:
             body = {"what": verb, "verdict": "denied", "reason": refused.message}
             event = Event("verb.denied", str(self.actor), self.clock(), body)
-            chain = home_chain(self.constellation)
-            await self.database.write(lambda tx: events.append(tx, chain, [event]))
+            await self.database.write(
+                lambda tx: events.append(tx, home_chain(tx.constellation), [event])
+            )
             raise
 
     async def writer(self, tx: Connection, by: str, reason: str = "") -> Writer:
-        """Return whoever acts as whoever writes to memory, and by what means."""
-        constellation, now = self.constellation, self.clock()
+        """Return the actor as a writer to memory, with the reason."""
+        now = self.clock()
         if self.writes_as_owner:
-            return Writer.owner(constellation, now, by=by, reason=reason)
+            return Writer.owner(now, by=by, reason=reason)
         participants = await self.participants(tx)
-        return Writer.person(self.actor, constellation, participants, now, by=by, reason=reason)
+        return Writer.person(self.actor, participants, now, by=by, reason=reason)
 
-    async def agent(self, one: AgentRecord | str) -> AgentRecord:
-        """Return an agent by its name or id; one that was looked up before, as it is now."""
-        return await self.database.read(lambda tx: self.agent_in(tx, one))
+    async def agent(self, agent: AgentRecord | str) -> AgentRecord:
+        """Return an agent by its name or id, or the current state of a record."""
+        return await self.database.read(lambda tx: self.agent_in(tx, agent))
 
-    async def agent_in(self, tx: Connection, one: AgentRecord | str) -> AgentRecord:
+    async def agent_in(self, tx: Connection, agent: AgentRecord | str) -> AgentRecord:
         """Do the same in a transaction."""
-        name = one.id if isinstance(one, AgentRecord) else one
-        found = await agents.by_name(tx, self.constellation, name)
-        if found is None:
-            everyone = await agents.everyone(tx, self.constellation)
+        name = agent.id if isinstance(agent, AgentRecord) else agent
+        record = await agents.by_name(tx, name)
+        if record is None:
+            everyone = await agents.everyone(tx)
             raise NotFound(no_such("agent", name, [each.name for each in everyone]))
-        return found
+        return record
 
     async def id_of(self, agent: AgentRecord | str) -> str:
-        """Return the id of an agent; one that was looked up before may be deleted by now."""
+        """Return the id of an agent; the agent of a record may be deleted meanwhile."""
         return agent.id if isinstance(agent, AgentRecord) else (await self.agent(agent)).id
 
     async def agent_id(self, agent: AgentRecord | str | None) -> str:
@@ -217,7 +217,7 @@ class Session:
         return "" if agent is None else (await self.agent(agent)).id
 
     async def stay_forgotten(self) -> None:
-        """Forget anew what was forgotten before, if something from outside may have brought it."""
+        """Apply earlier forgetting again, after texts came in from outside."""
         from asterism.memory.forgetting import replay
 
         if not (self.data / TOMBSTONES).exists():
@@ -231,7 +231,6 @@ class Session:
         await replay(
             self.database,
             self.data,
-            self.constellation,
             everything=True,
             drop=drop,
             clock=self.clock,
@@ -248,47 +247,47 @@ async def note(
     turn_id: str | None = None,
     **body: Any,
 ) -> None:
-    """Leave an event of whoever acts in the home's chain, in the transaction of the effect.
+    """Leave an event of the actor in the home's chain, in the transaction of the effect.
 
     Args:
         tx: The transaction.
         session: The home.
         kind: A thing and what became of it, such as `block.created`.
-        by: By what means they do it, such as `cli`.
+        by: What asks for it, such as `api` or `cli`.
         agent_id: The agent that it is about.
         turn_id: The turn that it is about.
         body: What else is to be known; `what` names the thing.
     """
-    told = {name: value for name, value in body.items() if value not in (None, "", (), [])}
+    details = {name: value for name, value in body.items() if value not in (None, "", (), [])}
     actor = str(session.actor)
-    event = Event(kind, actor, session.clock(), {**told, "by": by}, agent_id or None, turn_id)
-    await events.append(tx, home_chain(session.constellation), [event])
+    event = Event(kind, actor, session.clock(), {**details, "by": by}, agent_id or None, turn_id)
+    await events.append(tx, home_chain(tx.constellation), [event])
 
 
-def _label(given: Any) -> str:
-    if isinstance(given, AgentRecord):
-        return given.name
-    return given if isinstance(given, str) else str(getattr(given, "name", ""))
+def _label(argument: Any) -> str:
+    if isinstance(argument, AgentRecord):
+        return argument.name
+    return argument if isinstance(argument, str) else str(getattr(argument, "name", ""))
 
 
-async def enough(
+async def first_visible(
     page: Callable[[int], Awaitable[Sequence[T]]],
-    heard: Callable[[Sequence[T]], Awaitable[list[T]]],
+    visible: Callable[[Sequence[T]], Awaitable[list[T]]],
     limit: int,
 ) -> list[T]:
-    """Return the first things that may be seen, up to a limit.
+    """Return the first visible items, up to a limit.
 
     Args:
-        page: Returns so many of the first things there are.
-        heard: Returns those that may be seen.
+        page: Returns the first items, as many as asked for.
+        visible: Returns the items that the actor may see.
         limit: How many are wanted.
     """
     most = limit
     while True:
-        found = await page(most)
-        kept = await heard(found)
-        if len(kept) >= limit or len(found) < most:
-            return kept[:limit]
+        rows = await page(most)
+        shown = await visible(rows)
+        if len(shown) >= limit or len(rows) < most:
+            return shown[:limit]
         most *= 4
 
 
@@ -298,7 +297,7 @@ _MAX_MESSAGE_LENGTH = 4_000
 
 
 def verbs(noun: str, **acts: Act) -> Callable[[C], C]:
-    """Have the methods of a class judged: each by its name, with what it does to the noun.
+    """Check the permission of each method of a class: by its name, with its act on the noun.
 
     All of its public coroutines and async generators must be named, so that none is forgotten. The
     class keeps in `_session` who acts and what they may do.
@@ -326,47 +325,47 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
     if inspect.isasyncgenfunction(method):
 
         @functools.wraps(method)
-        async def streamed(self: Any, *given: Any, **named: Any) -> AsyncGenerator[Any, None]:
-            arguments.check(given, named)
-            await self._session.allow(act, verb, noun, given)
+        async def streamed(self: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+            arguments.check(args, kwargs)
+            await self._session.allow(act, verb, noun, args)
             try:
-                async with aclosing(method(self, *given, **named)) as found:
-                    async for one in found:
-                        yield one
+                async with aclosing(method(self, *args, **kwargs)) as stream:
+                    async for item in stream:
+                        yield item
             except AsterismError as error:
                 _shorten(error)
                 raise
 
-        made: Callable[..., Any] = streamed
+        judged: Callable[..., Any] = streamed
     elif inspect.iscoroutinefunction(method):
 
         @functools.wraps(method)
-        async def awaited(self: Any, *given: Any, **named: Any) -> Any:
-            arguments.check(given, named)
+        async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
+            arguments.check(args, kwargs)
             if not self._session.is_owner:
-                await self._session.allow(act, verb, noun, given)
+                await self._session.allow(act, verb, noun, args)
             try:
-                return await method(self, *given, **named)
+                return await method(self, *args, **kwargs)
             except AsterismError as error:
                 _shorten(error)
                 raise
 
-        made = awaited
+        judged = awaited
     else:
 
         @functools.wraps(method)
-        def called(self: Any, *given: Any, **named: Any) -> Any:
-            arguments.check(given, named)
-            self._session.check(act, verb, noun, given)
+        def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+            arguments.check(args, kwargs)
+            self._session.check(act, verb, noun, args)
             try:
-                return method(self, *given, **named)
+                return method(self, *args, **kwargs)
             except AsterismError as error:
                 _shorten(error)
                 raise
 
-        made = called
-    setattr(made, "verb", (act, verb))  # noqa: B010 - a function has no such attribute to a checker
-    return made
+        judged = called
+    setattr(judged, "verb", (act, verb))  # noqa: B010 - a function has no such attribute to a checker
+    return judged
 
 
 def _shorten(error: AsterismError) -> None:
@@ -402,13 +401,13 @@ class Arguments:
         self._declared: dict[str, tuple[Fits | None, str]] | None = None
         """By name, what a value must fulfil, and the type as it is written."""
 
-    def check(self, given: Sequence[Any], named: Mapping[str, Any]) -> None:
-        """Return if a call can be made; else raise `InvalidInput`. Python counts the arguments."""
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raise `InvalidInput` unless all arguments are valid. Python counts them."""
         if self._declared is None:
             self._declared = self._read()
-        for at, value in enumerate(given):
+        for at, value in enumerate(args):
             self._check(self._names[at] if at < len(self._names) else self._names[-1], value)
-        for name, value in named.items():
+        for name, value in kwargs.items():
             self._check(name, value)
 
     def _check(self, name: str, value: Any) -> None:
@@ -428,18 +427,18 @@ class Arguments:
             return
         if kind is str and value.isascii() and "\0" not in value:
             return
-        if problem := _holds_nul(value) or _is_no_count(name, value) or problem_of(value):
+        if problem := _holds_nul(value) or _invalid_count(name, value) or problem_of(value):
             raise InvalidInput(f"{name} of {self._verb} {problem}. Nothing was stored or changed.")
 
     def _read(self) -> dict[str, tuple[Fits | None, str]]:
-        found: dict[str, tuple[Fits | None, str]] = {}
-        for name, one in inspect.signature(self._method).parameters.items():
-            if one.kind is one.VAR_KEYWORD or one.annotation is one.empty:
+        declared: dict[str, tuple[Fits | None, str]] = {}
+        for name, parameter in inspect.signature(self._method).parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD or parameter.annotation is parameter.empty:
                 continue
-            written = str(one.annotation)
+            written = str(parameter.annotation)
             hint = eval(written, self._method.__globals__)  # noqa: S307 - an annotation of ours
-            found[name] = (fits_of(hint), written)
-        return found
+            declared[name] = (fits_of(hint), written)
+        return declared
 
 
 def _kind(value: Any) -> str:
@@ -447,13 +446,13 @@ def _kind(value: Any) -> str:
 
 
 def _holds_nul(value: Any) -> str:
-    """Say so if a text, or one of several, has a NUL in it, which PostgreSQL does not store."""
+    """Return a problem if a text holds a NUL, which PostgreSQL cannot store."""
     texts = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
-    found = any(isinstance(text, str) and "\0" in text for text in texts)
-    return "holds a NUL character" if found else ""
+    holds = any(isinstance(text, str) and "\0" in text for text in texts)
+    return "holds a NUL character" if holds else ""
 
 
-def _is_no_count(name: str, value: Any) -> str:
+def _invalid_count(name: str, value: Any) -> str:
     return "is less than 0" if name in _COUNTS and isinstance(value, int) and value < 0 else ""
 
 
@@ -505,14 +504,14 @@ def _problem_of_text(text: str) -> str:
 
 
 def fits_of(hint: Any) -> Fits | None:
-    """Return what tells whether a value is of a type; None if any value may be."""
+    """Return a function that checks the type of a value; None if every value is valid."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        members = [fits_of(one) for one in inside]
+        members = [fits_of(part) for part in inside]
         if None in members:
             return None
         several = cast("list[Fits]", members)
-        return lambda value: any(one(value) for one in several)
+        return lambda value: any(fits(value) for fits in several)
     if hint is None or hint is type(None):
         return lambda value: value is None
     if origin is Literal:
@@ -527,17 +526,17 @@ def fits_of(hint: Any) -> Fits | None:
 
 def _fits_container(origin: type[Any], inside: tuple[Any, ...]) -> Fits | None:
     if issubclass(origin, tuple) and Ellipsis not in inside:
-        each = [fits_of(one) for one in inside]
+        each = [fits_of(part) for part in inside]
         return lambda value: (
             isinstance(value, tuple)
             and len(cast("tuple[Any, ...]", value)) == len(each)
             and all(
-                one is None or one(part)
-                for one, part in zip(each, cast("tuple[Any, ...]", value), strict=True)
+                fits is None or fits(part)
+                for fits, part in zip(each, cast("tuple[Any, ...]", value), strict=True)
             )
         )
     if issubclass(origin, Mapping):
-        key, item = (fits_of(one) for one in inside)
+        key, item = (fits_of(part) for part in inside)
         return lambda value: (
             isinstance(value, Mapping)
             and (key is None or all(map(key, cast("Mapping[Any, Any]", value))))
@@ -570,20 +569,20 @@ def checked_name(name: str) -> str:
 
 
 def no_such_turn(turn_id: str) -> NotFound:
-    """Say that there is no turn, or none that whoever asks may see."""
+    """Return the error for a turn that does not exist, or that the actor may not see."""
     return NotFound(
-        f'There is no turn {shortened(turn_id)!r}. "asterism turn list" shows the latest ones.'
+        f'There is no turn {shorten_text(turn_id)!r}. "asterism turn list" shows the latest ones.'
     )
 
 
-def shortened(text: str, most: int = 100) -> str:
+def shorten_text(text: str, most: int = 100) -> str:
     """Return a text for a message, which need not repeat all of it."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 def no_such(kind: str, name: str, there: list[str]) -> str:
-    """Say that something is not there, and what there is instead."""
-    name = shortened(name)
+    """Return the message for a name that does not exist, with the names that do."""
+    name = shorten_text(name)
     near = difflib.get_close_matches(name, there, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     if len(there) == 1:
@@ -604,15 +603,15 @@ def no_such(kind: str, name: str, there: list[str]) -> str:
 
 
 def checked_model(model: str) -> str:
-    """Return the name of a model or of several, or raise `InvalidInput` if it is none."""
+    """Return the name of a model or of a chain, or raise `InvalidInput`."""
     check_field("The model", model)
     if model == DEFAULT_MODEL:
         return model
-    for one in chain_of(model):
-        vendor, _, name = one.partition(":")
-        if not (vendor and name) or any(char.isspace() for char in one):
+    for full_name in chain_of(model):
+        vendor, _, name = full_name.partition(":")
+        if not (vendor and name) or any(char.isspace() for char in full_name):
             raise InvalidInput(
-                f"{one!r} does not name a model; it takes a vendor and a name such as "
+                f"{full_name!r} does not name a model; it takes a vendor and a name such as "
                 "'openai:gpt-4.1-mini' or 'demo:guide', several of them separated by commas, or "
                 "'default' for the configured one. Nothing was changed."
             )
@@ -620,7 +619,7 @@ def checked_model(model: str) -> str:
 
 
 def checked_schema(schema: Mapping[str, Any] | None) -> str | None:
-    """Return a JSON schema as text, or raise `InvalidInput` if it is none."""
+    """Return a JSON schema as text, or raise `InvalidInput` if it is not valid."""
     if schema is None:
         return None
     try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from asterism.app.session import Session, checked_name, no_such, note, verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
-from asterism.sources.folder import Folder, Progress, SyncResult
+from asterism.records import dataclass
+from asterism.sources.folder import Folder, Progress, SyncResult, kind_of
+from asterism.sources.readers import is_known
 from asterism.store import documents
 from asterism.store.database import Connection
 from asterism.types.agents import AgentRecord, new_id
@@ -30,17 +31,24 @@ class SourceState:
     refused: int
 
 
-def _folder(path: Path) -> Path:
+def _place(path: Path) -> Path:
+    """Return where a source is: a folder, or a file of a kind that is read."""
     try:
         place = path.expanduser().resolve()
-        there = place.is_dir()
+        is_folder, is_file = place.is_dir(), place.is_file()
     except (OSError, RuntimeError) as error:
         raise InvalidInput(
-            f"{str(path)[:80]!r} cannot be a folder ({type(error).__name__}). Nothing was added."
+            f"{str(path)[:80]!r} cannot be a folder or a file ({type(error).__name__}). "
+            "Nothing was added."
         ) from None
-    if not there:
+    if not is_folder and not is_file:
         raise NotFound(
-            f"There is no folder {str(place)!r}. Name one that is there. Nothing was added."
+            f"There is no folder or file {str(place)!r}. Name one that is there. Nothing was added."
+        )
+    if is_file and not is_known(place):
+        raise InvalidInput(
+            f"{str(place)!r} is a file of a kind that is not read ({kind_of(place.name)}). Convert "
+            "it to text, PDF or an office document. Nothing was added."
         )
     return place
 
@@ -74,9 +82,9 @@ class Sources:
         exclude: Sequence[str] = (),
         audience: str = "owner",
     ) -> DocumentSource:
-        """Make a source of a folder; `sync` reads it."""
+        """Make a source of a folder, or of one file; `sync` reads it."""
         session = self._session
-        place = await asyncio.to_thread(_folder, Path(path))
+        place = await asyncio.to_thread(_place, Path(path))
         ids = [await session.agent_id(agent) for agent in agents]
         now = session.clock()
 
@@ -87,10 +95,10 @@ class Sources:
                 path=str(place),
                 include=tuple(include),
                 exclude=tuple(exclude),
-                audience=await people.read_audience(tx, session.constellation, audience),
-                created_at=now,
+                audience=await people.read_audience(tx, audience),
+                created_at_ms=now,
             )
-            if not await documents.create(tx, session.constellation, source):
+            if not await documents.create(tx, source):
                 raise Conflict(
                     f"There is a source named {name!r} already. Choose another name, or read it "
                     f'again with "asterism source sync {name}". Nothing was added.'
@@ -122,7 +130,7 @@ class Sources:
                     tuple(await documents.agents_of(tx, source.id)),
                     *await documents.counts(tx, source.id),
                 )
-                for source in await documents.sources(tx, self._session.constellation)
+                for source in await documents.sources(tx)
                 if participants.can_see(source.audience)
             ]
 
@@ -133,15 +141,15 @@ class Sources:
 
         async def read(tx: Connection) -> DocumentSource:
             participants = await self._session.participants(tx)
-            found = await documents.named(tx, self._session.constellation, name)
-            if found is None or not participants.can_see(found.audience):
+            stored = await documents.by_name(tx, name)
+            if stored is None or not participants.can_see(stored.audience):
                 there = [
                     source.name
-                    for source in await documents.sources(tx, self._session.constellation)
+                    for source in await documents.sources(tx)
                     if participants.can_see(source.audience)
                 ]
                 raise NotFound(no_such("source", name, there))
-            return found
+            return stored
 
         return await self._session.database.read(read)
 
@@ -157,26 +165,26 @@ class Sources:
     async def sync(
         self, name: str, *, progress: Callable[[Progress], None] | None = None
     ) -> SyncResult:
-        """Read what is new or has changed in a source; it goes on where it was cut off before."""
+        """Read the new and changed documents of a source; an interrupted run continues."""
         source = await self.get(name)
         if source.paused:
             raise Conflict(
                 f"Source {name!r} is paused, so that it is not read. Let it go on with "
                 f'"asterism source resume {name}". Nothing was read.'
             )
-        folder = Folder(source, self._session.constellation, now=self._session.clock)
+        folder = Folder(source, now=self._session.clock)
         synced = await folder.sync(self._session.database, progress)
         if synced.read:
-            told = f"{synced.read} documents"
+            report = f"{synced.read} documents"
             await self._session.database.write(
-                lambda tx: note(tx, self._session, "source.read", by="api", what=name, read=told)
+                lambda tx: note(tx, self._session, "source.read", by="api", what=name, read=report)
             )
         if synced.read:
             await self._session.stay_forgotten()
         return synced
 
     async def pause(self, name: str, *, paused: bool = True) -> None:
-        """Let a source rest: what was read can be searched, and nothing is read anew."""
+        """Pause a source: its documents can still be searched, and no new ones are read."""
         source = await self.get(name)
         await self._session.database.write(
             lambda tx: documents.set_paused(tx, source, paused=paused)
@@ -188,7 +196,7 @@ class Sources:
 
     async def remove(self, name: str) -> None:
         """Take a source away with all that was read from it; the files stay."""
-        folder = Folder(await self.get(name), self._session.constellation, now=self._session.clock)
+        folder = Folder(await self.get(name), now=self._session.clock)
         await folder.remove(self._session.database)
         await self._session.database.write(
             lambda tx: note(tx, self._session, "source.removed", by="api", what=name)

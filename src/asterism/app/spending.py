@@ -1,4 +1,4 @@
-"""What was spent: charges added up with the replies that cost nothing, and how the caps stand."""
+"""Reports of spending: sums of charges and of free replies, and the state of the caps."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ MAX_DAYS = 36_500
 _Key = tuple[str, str, str | None, str]
 
 
-async def presume_orphans(database: Database, constellation: str, now: int) -> None:
-    """Count money as spent that a process held when it died: a model may have answered.
+async def presume_orphans(database: Database, now: int) -> None:
+    """Count the reservations of a dead process as spent: a model may have answered.
 
-    Where other processes may be at work, only what was held by turns that have had their time.
+    If other processes may be at work, only reservations of turns that are over count.
     """
-    if await database.read(lambda tx: spending.any_reserved(tx, constellation)):
+    if await database.read(spending.any_reserved):
         before = now if database.distributed else None
-        await database.write(lambda tx: spending.presume_orphans(tx, constellation, before))
+        await database.write(lambda tx: spending.presume_orphans(tx, before))
 
 
 async def read_spend(
@@ -49,25 +49,25 @@ async def read_spend(
     days: int,
     agent_id: str | None,
 ) -> Spend:
-    """Return what was spent in the last `days` days, today among them."""
-    budget, constellation = settings.budget.budget, settings.constellation
+    """Return the spending of the last `days` days, including today."""
+    budget = settings.spending_caps
     today = budget.today(now)
     start = today - timedelta(days=max(days, 1) - 1)
     first, last = f"{start:%Y-%m-%d}", f"{today:%Y-%m-%d}"
     lines: dict[_Key, SpendLine] = {}
-    for one in await spending.sums(tx, constellation, first, last, agent_id):
-        line = _line(lines, (one.day, one.agent, one.person, one.model), 0)
-        key = (one.day, one.agent, one.person, one.model)
-        if one.state is ChargeState.RESERVED:
-            lines[key] = replace(line, reserved=line.reserved + one.amount)
+    for row in await spending.sums(tx, first, last, agent_id):
+        line = _line(lines, (row.day, row.agent, row.person, row.model), 0)
+        key = (row.day, row.agent, row.person, row.model)
+        if row.state is ChargeState.RESERVED:
+            lines[key] = replace(line, reserved=line.reserved + row.amount)
             continue
-        counted = replace(line, calls=line.calls + one.calls, usage=line.usage + one.usage)
-        if one.state is ChargeState.PRESUMED:
-            lines[key] = replace(counted, presumed=line.presumed + one.amount)
+        counted = replace(line, calls=line.calls + row.calls, usage=line.usage + row.usage)
+        if row.state is ChargeState.PRESUMED:
+            lines[key] = replace(counted, presumed=line.presumed + row.amount)
         else:
-            lines[key] = replace(counted, cost=(line.cost or 0) + one.amount)
+            lines[key] = replace(counted, cost=(line.cost or 0) + row.amount)
     since = int(datetime.combine(start, time(), budget.zone).timestamp() * 1000)
-    for reply in await spending.unpaid_replies(tx, constellation, since, agent_id):
+    for reply in await spending.unpaid_replies(tx, since, agent_id):
         known = price(reply.model) if reply.model else None
         day = f"{budget.today(reply.at):%Y-%m-%d}"
         key = (day, reply.agent, reply.person, reply.model)
@@ -89,28 +89,25 @@ def _line(lines: dict[_Key, SpendLine], key: _Key, cost: int | None) -> SpendLin
 
 async def standings(tx: Connection, settings: Settings, now: int) -> list[Standing]:
     """Return how much of each cap is used: every agent's, and every person's who is known."""
-    budget, constellation = settings.budget.budget, settings.constellation
+    budget = settings.spending_caps
     periods = budget.periods(now)
     totals = {
-        (total.period, total.scope): total
-        for total in await spending.totals(tx, constellation, periods.values())
+        (total.period, total.scope): total for total in await spending.totals(tx, periods.values())
     }
-    found: dict[str, Standing] = {}
-    for payer in await _payers(tx, constellation, budget, list(totals.values())):
+    by_cap: dict[str, Standing] = {}
+    for payer in await _payers(tx, budget, list(totals.values())):
         for cap in budget.caps(payer):
             if cap.scope == "agent:":
                 continue
             period = periods[cap.span]
             total = totals.get((period, cap.scope)) or Total(cap.scope, period)
-            found[f"{cap.scope}/{cap.span}"] = Standing(cap, total, budget.renewal(cap.span, now))
-    return list(found.values())
+            by_cap[f"{cap.scope}/{cap.span}"] = Standing(cap, total, budget.renewal(cap.span, now))
+    return list(by_cap.values())
 
 
-async def _payers(
-    tx: Connection, constellation: str, budget: Budget, totals: list[Total]
-) -> list[Payer]:
+async def _payers(tx: Connection, budget: Budget, totals: list[Total]) -> list[Payer]:
     nobody = Payer("", "")
-    everyone = [Payer(agent.id, agent.name) for agent in await agents.everyone(tx, constellation)]
+    everyone = [Payer(agent.id, agent.name) for agent in await agents.everyone(tx)]
     scopes = {total.scope for total in totals}
     persons = {scope.removeprefix("person:") for scope in scopes if scope.startswith("person:")}
     groups = {scope.removeprefix("group:") for scope in scopes if scope.startswith("group:")}
@@ -130,7 +127,7 @@ class SpendingReports:
         self._session = session
 
     async def report(self, days: int = 30, *, agent: AgentRecord | str | None = None) -> Spend:
-        """Return what was spent in the last days, today among them, and how the caps stand."""
+        """Return the spending of the last days, including today, and the state of the caps."""
         if days > MAX_DAYS:
             raise InvalidInput(f"{days:,} days are too many; {MAX_DAYS:,} is the most.")
         agent_id = await self._session.id_of(agent) if agent is not None else None

@@ -1,4 +1,4 @@
-"""Tools as verbs: what is registered, and what the agents' own workplace offers."""
+"""The verbs about registered tools, and the tools of the agents' workplace."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class OfferedTools:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, *, readonly: bool = False) -> None:
-        """Offer what is registered, and from now on what another process registers, too."""
+        """Offer the registered tools, and follow changes by other processes."""
         await self.refresh()
         if not readonly:
             await self._session.database.listen(_TOPIC, self._on_notice)
 
     async def close(self) -> None:
-        """Wait for what is being looked up."""
+        """Wait until all lookups have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _on_notice(self, _: str) -> None:
@@ -87,33 +87,31 @@ class OfferedTools:
         task.add_done_callback(self._tasks.discard)
 
     async def refresh(self) -> None:
-        """Offer what is registered now, also by another process, and nothing that was removed."""
-        found = await self._session.database.read(
-            lambda tx: agents.registered_tools(tx, self._session.constellation)
-        )
-        there = {one.spec.name: one for one in found}
+        """Offer exactly the tools that are registered now, by any process."""
+        registered = await self._session.database.read(agents.registered_tools)
+        there = {tool.spec.name: tool for tool in registered}
         for name in list(self._offered):
             if name not in there:
                 self.withdraw(name)
-        for name, one in there.items():
-            if self._offered.get(name, (0,))[0] != one.version:
-                self.offer(one)
+        for name, tool in there.items():
+            if self._offered.get(name, (0,))[0] != tool.version:
+                self.offer(tool)
 
     def is_taken(self, name: str) -> bool:
         """Tell whether a tool has a name that was not registered."""
         return name not in self._offered and name in self._toolbox.names()
 
-    def offer(self, one: RegisteredTool) -> None:
+    def offer(self, registered: RegisteredTool) -> None:
         """Put a registered tool into the toolbox."""
-        self.withdraw(one.spec.name)
+        self.withdraw(registered.spec.name)
         try:
-            made = registered_tool(one.spec, self.workplace, self._keys)
-            self._toolbox.add(made)
+            tool = registered_tool(registered.spec, self.workplace, self._keys)
+            self._toolbox.add(tool)
         except AsterismError as error:
             # A later release may refuse what an earlier one took, or have a tool of that name.
-            _log.warning("tool %s is not offered: %s", one.spec.name, error.message)
+            _log.warning("tool %s is not offered: %s", registered.spec.name, error.message)
             return
-        self._offered[one.spec.name] = (one.version, made)
+        self._offered[registered.spec.name] = (registered.version, tool)
 
     def withdraw(self, name: str) -> None:
         """Take a registered tool out of the toolbox, if it is there."""
@@ -169,21 +167,19 @@ class Tools:
             audience: Who may see its results, such as `owner`, `public` or `role:family`.
             by: Who registers it.
         """
-        given = None if effects is None else tuple(effects)
+        declared = None if effects is None else tuple(effects)
         spec = checked_spec(
             ToolSpec(
-                *(
-                    name,
-                    description,
-                    schema,
-                    python,
-                    http,
-                    given,
-                    trust,
-                    retry_safety,
-                    ask,
-                    timeout,
-                ),
+                name,
+                description,
+                schema,
+                python=python,
+                http=http,
+                effects=declared,
+                trust=trust,
+                retry_safety=retry_safety,
+                ask=ask,
+                timeout=timeout,
                 audience=audience,
             )
         )
@@ -193,64 +189,61 @@ class Tools:
                 "Choose another name. Nothing was changed."
             )
         now = self._session.clock()
+        stored = await self._session.database.write(lambda tx: self._store(tx, spec, by, now))
+        self._offered.offer(stored)
+        return stored
 
-        async def work(tx: Connection) -> RegisteredTool:
-            made = await agents.put_tool(tx, self._session.constellation, spec, by, now)
-            body = {"tool": name, "version": made.version, "kind": "python" if python else "http"}
-            event = Event("tool.registered", str(self._session.actor), now, body)
-            await events.append(tx, home_chain(self._session.constellation), [event])
-            await tx.notify(_TOPIC, name)
-            return made
-
-        made = await self._session.database.write(work)
-        self._offered.offer(made)
-        return made
+    async def _store(self, tx: Connection, spec: ToolSpec, by: str, now: int) -> RegisteredTool:
+        """Store a version of a tool with its event, and tell other processes."""
+        stored = await agents.put_tool(tx, spec, by, now)
+        kind = "python" if spec.python else "http"
+        body = {"tool": spec.name, "version": stored.version, "kind": kind}
+        event = Event("tool.registered", str(self._session.actor), now, body)
+        await events.append(tx, home_chain(tx.constellation), [event])
+        await tx.notify(_TOPIC, spec.name)
+        return stored
 
     async def list(self) -> list[RegisteredTool]:
         """Return the registered tools."""
-        return self._shown(await self._registered())
+        return self._without_headers(await self._registered())
 
     async def _registered(self) -> Sequence[RegisteredTool]:
-        return await self._session.database.read(
-            lambda tx: agents.registered_tools(tx, self._session.constellation)
-        )
+        return await self._session.database.read(agents.registered_tools)
 
-    def _shown(self, found: Sequence[RegisteredTool]) -> builtins.list[RegisteredTool]:
-        """Return tools as whoever acts may see them: headers may hold keys."""
+    def _without_headers(self, tools: Sequence[RegisteredTool]) -> builtins.list[RegisteredTool]:
+        """Return tools as the actor may see them: headers may hold keys."""
         if self._session.sees_all:
-            return [*found]
+            return [*tools]
         return [
-            replace(one, spec=replace(one.spec, http=replace(one.spec.http, headers={})))
-            if one.spec.http is not None
-            else one
-            for one in found
+            replace(tool, spec=replace(tool.spec, http=replace(tool.spec.http, headers={})))
+            if tool.spec.http is not None
+            else tool
+            for tool in tools
         ]
 
     async def versions(self, name: str) -> list[RegisteredTool]:
         """Return all versions of a registered tool, the newest first."""
-        found = await self._session.database.read(
-            lambda tx: agents.tool_versions(tx, self._session.constellation, name)
-        )
-        if not found:
-            raise NotFound(no_such("tool", name, [one.spec.name for one in await self.list()]))
-        return self._shown(found)
+        versions = await self._session.database.read(lambda tx: agents.tool_versions(tx, name))
+        if not versions:
+            raise NotFound(no_such("tool", name, [tool.spec.name for tool in await self.list()]))
+        return self._without_headers(versions)
 
     async def remove(self, name: str) -> None:
         """Offer a registered tool no more; its versions are kept."""
         now = self._session.clock()
 
         async def work(tx: Connection) -> bool:
-            if not await agents.remove_tool(tx, self._session.constellation, name, now):
+            if not await agents.remove_tool(tx, name, now):
                 return False
             event = Event("tool.removed", str(self._session.actor), now, {"tool": name})
-            await events.append(tx, home_chain(self._session.constellation), [event])
+            await events.append(tx, home_chain(tx.constellation), [event])
             await tx.notify(_TOPIC, name)
             return True
 
         if not await self._session.database.write(work):
-            raise NotFound(no_such("tool", name, [one.spec.name for one in await self.list()]))
+            raise NotFound(no_such("tool", name, [tool.spec.name for tool in await self.list()]))
         self._offered.withdraw(name)
 
     async def sandbox(self) -> SandboxStatus:
-        """Say which sandbox is in force, and what it cannot do."""
+        """Return the name of the sandbox, and its limits."""
         return await sandbox_status(self._offered.workplace)

@@ -6,7 +6,8 @@ import builtins
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,24 @@ import orjson
 from asterism.app.agents import Agent, Agents, new_record
 from asterism.app.engine import Engine
 from asterism.app.replay import replay_tape
-from asterism.app.session import Session, enough, no_such_turn, note, verbs
+from asterism.app.session import Session, first_visible, no_such_turn, note, verbs
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
 from asterism.memory import people as stored_people
 from asterism.permissions import Act
-from asterism.store import agents, approvals, events, journal, messages, schedules
+from asterism.records import dataclass
+from asterism.store import agents, approvals, events, journal, messages
 from asterism.store.database import Connection
 from asterism.store.events import Event, home_chain
+from asterism.telemetry.redaction import redact
+from asterism.times import to_datetime, to_ms
+from asterism.tools.builtin.control import plan_schedule
 from asterism.turns.approvals import (
     NO_APPROVAL,
     ApprovalReply,
     check_limits,
     find,
     may_answer,
-    spell,
+    reviewer_names,
     words_for,
 )
 from asterism.turns.replay import replay as replay_turn
@@ -41,8 +46,9 @@ from asterism.types.agents import (
     audience_of,
     message_id_for,
     new_id,
+    optional_ms,
 )
-from asterism.types.permissions import ApprovalRecord, Extent, Grant, Wish, told_of
+from asterism.types.permissions import ApprovalRecord, Extent, Grant, Wish, grant_details
 from asterism.types.turns import (
     Delivery,
     Entry,
@@ -55,6 +61,7 @@ from asterism.types.turns import (
     Signal,
     TurnRecord,
     TurnState,
+    check_text,
     images_in,
     text_of,
 )
@@ -88,7 +95,7 @@ class Turns:
         session = self._session
         agent_id = await session.id_of(agent) if agent is not None else None
         return await session.visible_of_turns(
-            lambda tx, most: journal.turns_of(tx, session.constellation, agent_id, most),
+            lambda tx, most: journal.turns_of(tx, agent_id, most),
             lambda record: record.id,
             limit,
         )
@@ -102,10 +109,10 @@ class Turns:
                 return None
             return record, await journal.entries_of(tx, record)
 
-        found = await self._session.database.read(read)
-        if found is None:
+        turn = await self._session.database.read(read)
+        if turn is None:
             raise no_such_turn(turn_id)
-        return found
+        return turn
 
     async def outcome(self, turn_id: str) -> Outcome:
         """Return how a turn stands."""
@@ -118,7 +125,7 @@ class Turns:
         return await self._engine.runtime.wait(receipt)
 
     async def _must_see(self, turn_id: str) -> None:
-        """Return if whoever acts may see a turn; else there is none for them."""
+        """Raise `NotFound` unless the actor may see a turn."""
         if not await self._session.sees_turn(turn_id):
             raise no_such_turn(turn_id)
 
@@ -146,8 +153,10 @@ class Turns:
             return
         if stands.state is not TurnState.PARKED:
             raise Conflict(f"Turn {turn_id} is {stands.state.value}; there is nothing to stop.")
-        asked = await self._session.database.read(lambda tx: approvals.of_turn(tx, turn_id))
-        first = next((one.id for one in asked if one.decided_at is None), None)
+        questions = await self._session.database.read(lambda tx: approvals.of_turn(tx, turn_id))
+        first = next(
+            (question.id for question in questions if question.decided_at_ms is None), None
+        )
         if first is None:
             raise Conflict(
                 f"Turn {turn_id} is parked and was answered: it goes on in a moment. Try again. "
@@ -187,9 +196,9 @@ class Turns:
         model: str | None = None,
         system: str | None = None,
     ) -> tuple[Agent, Outcome]:
-        """Let a copy of the agent, as it stood before a turn, answer the same message anew.
+        """Let a copy of the agent, from before a turn, answer the same message again.
 
-        What it remembered then goes along: blocks, passages and whom it shared them with.
+        The copy has the memory of that time: blocks, passages and how they were shared.
         """
         from asterism.memory.gate.copies import fork_memory
 
@@ -211,11 +220,11 @@ class Turns:
         )
 
         async def work(tx: Connection) -> bool:
-            if not await agents.create(tx, self._session.constellation, copy):
+            if not await agents.create(tx, copy):
                 return False
             await journal.copy_before(tx, origin.id, record.first_seq, copy.id)
             writer = await self._session.writer(tx, "fork", f"as it stood before {turn_id}")
-            await fork_memory(tx, writer, origin.id, copy.id, moment=record.opened_at - 1)
+            await fork_memory(tx, writer, origin.id, copy.id, moment=record.opened_at_ms - 1)
             of = {"what": copy.name, "of": origin.name}
             await note(
                 tx, self._session, "agent.forked", by="api", agent_id=copy.id, turn_id=turn_id, **of
@@ -227,45 +236,46 @@ class Turns:
                 f"There is an agent named {copy.name!r} already. Name the fork with --name. "
                 "Nothing was created."
             )
-        said = next(entry for entry in entries if entry.key == "in")
-        opening = MessageMeta.from_json(said.meta)
-        named = images_in(said.body)
-        shown = (
-            await self._session.database.read(lambda tx: journal.get_blob(tx, named))
-            if named
-            else {}
-        )
-        outcome = await self._agents.ask(
-            copy,
-            text_of(said.body),
-            channel="fork",
-            images=[shown[id].body for id in named],
-            schema=orjson.loads(opening.schema) if opening.schema else None,
-        )
+        message = next(entry for entry in entries if entry.key == "in")
+        outcome = await self._ask_again(copy, message)
         return await self._agents.get(copy.id), outcome
 
+    async def _ask_again(self, agent: AgentRecord, message: Entry) -> Outcome:
+        """Send a recorded message to another agent, with its images and its schema."""
+        opening = MessageMeta.from_json(message.meta)
+        ids = images_in(message.body)
+        images = (
+            await self._session.database.read(lambda tx: journal.get_blob(tx, ids)) if ids else {}
+        )
+        return await self._agents.ask(
+            agent,
+            text_of(message.body),
+            channel="fork",
+            images=[images[id].body for id in ids],
+            schema=orjson.loads(opening.schema) if opening.schema else None,
+        )
+
     async def waiting(self) -> builtins.list[InboxItem]:
-        """Return what was accepted and waits for its turn."""
+        """Return accepted messages whose turns have not begun."""
         return await self._session.database.read(lambda tx: visible_inbox(tx, self._session))
 
     async def unfinished(self) -> builtins.list[str]:
         """Return the ids of turns that were accepted and have not ended: waiting or interrupted."""
 
         async def read(tx: Connection) -> builtins.list[str]:
-            constellation = self._session.constellation
-            waiting = await messages.waiting(tx, constellation)
-            ids = [one.turn_id for one in waiting if one.kind == "message" and not one.stopped]
-            ids += [record.id for record in await journal.all_interrupted(tx, constellation)]
+            waiting = await messages.waiting(tx)
+            ids = [item.turn_id for item in waiting if item.kind == "message" and not item.stopped]
+            ids += [record.id for record in await journal.all_interrupted(tx)]
             return sorted(await self._session.visible_turns(tx, ids))
 
         return await self._session.database.read(read)
 
 
 async def visible_inbox(tx: Connection, session: Session) -> list[InboxItem]:
-    """Return what waits in the inbox and whoever acts may see."""
-    found = await messages.waiting(tx, session.constellation)
-    visible = await session.visible_turns(tx, [item.turn_id for item in found])
-    return [item for item in found if item.turn_id in visible]
+    """Return the waiting messages that the actor may see."""
+    items = await messages.waiting(tx)
+    visible = await session.visible_turns(tx, [item.turn_id for item in items])
+    return [item for item in items if item.turn_id in visible]
 
 
 @verbs("notice", list=Act.READ, mark_seen=Act.APPEND)
@@ -281,7 +291,7 @@ class Notices:
         if not session.sees_all:
             return []
         return await session.database.read(
-            lambda tx: agents.list_notices(tx, session.constellation, unseen=unseen, most=limit)
+            lambda tx: agents.list_notices(tx, unseen=unseen, most=limit)
         )
 
     async def mark_seen(self, ids: Sequence[str]) -> None:
@@ -304,7 +314,7 @@ class Outbox:
         """Return deliveries in a state (`waiting`, `dead`, `sent`), or all that are not sent."""
         session = self._session
         return await session.visible_of_turns(
-            lambda tx, most: messages.list_deliveries(tx, session.constellation, state, most),
+            lambda tx, most: messages.list_deliveries(tx, state, most),
             lambda delivery: delivery.turn_id,
             limit,
         )
@@ -324,11 +334,12 @@ class Outbox:
         self._engine.outbox.kick()
 
 
-@verbs("schedule", list=Act.READ)
+@verbs("schedule", list=Act.READ, add=Act.APPEND, cancel=Act.OVERWRITE)
 class Schedules:
-    """What agents will be reminded of."""
+    """Messages that agents get at a later time."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
         self._session = session
 
     async def list(self, agent: AgentRecord | str) -> builtins.list[Schedule]:
@@ -337,19 +348,71 @@ class Schedules:
 
         async def read(tx: Connection) -> builtins.list[Schedule]:
             participants = await self._session.participants(tx)
-            found = await schedules.of_agent(tx, agent_id)
+            listed = await messages.schedules_of(tx, agent_id)
             return [
                 schedule
-                for schedule in found
+                for schedule in listed
                 if participants.can_see(audience_of(schedule.participants))
             ]
 
         return await self._session.database.read(read)
 
+    async def add(
+        self, agent: AgentRecord | str, when: str | datetime, text: str, *, by: str = "api"
+    ) -> Schedule:
+        """Send an agent a message later, once or by a rule.
+
+        Args:
+            agent: The agent, or its name.
+            when: A time to come, or words for one in the owner's time zone such as "tomorrow at 9"
+                or "every Monday at 8".
+            text: What the message says.
+            by: By what means, for the audit log.
+        """
+        session = self._session
+        zone = self._engine.settings.zone_name
+        words = when if isinstance(when, str) else to_datetime(to_ms(when)).isoformat()
+        agent_id = await session.id_of(agent)
+        entry, _ = plan_schedule(agent_id, words, redact(check_text(text)), session.clock(), zone)
+        if not session.writes_as_owner:
+            entry = replace(entry, participants=stored_people.alone_with(session.actor.id))
+
+        async def work(tx: Connection) -> None:
+            await session.agent_in(tx, agent_id)
+            await messages.put_schedule(tx, entry)
+            await note(tx, session, "schedule.added", by=by, agent_id=agent_id, what=entry.id)
+            await tx.notify("schedule", entry.id)
+
+        await session.database.write(work)
+        return entry
+
+    async def cancel(self, schedule_id: str, *, by: str = "api") -> Schedule:
+        """Take a schedule back, and return it as it was."""
+        session = self._session
+
+        async def work(tx: Connection) -> Schedule | None:
+            found = await messages.get_schedule(tx, schedule_id)
+            participants = await session.participants(tx)
+            if found is None or not participants.can_see(audience_of(found.participants)):
+                return None
+            await messages.cancel_schedule(tx, found.agent_id, found.id)
+            await note(
+                tx, session, "schedule.cancelled", by=by, agent_id=found.agent_id, what=found.id
+            )
+            return found
+
+        cancelled = await session.database.write(work)
+        if cancelled is None:
+            raise NotFound(
+                f'There is no schedule {schedule_id!r}. "asterism schedule list" shows them. '
+                "Nothing was changed."
+            )
+        return cancelled
+
 
 @dataclass(frozen=True, slots=True)
 class Approval(ApprovalRecord):
-    """A question of an open home: what is asked, and the answer that can be given."""
+    """An approval of an open home: the question, and the verbs that answer it."""
 
     _approvals: Approvals = field(kw_only=True, repr=False, compare=False)
 
@@ -362,7 +425,7 @@ class Approval(ApprovalRecord):
         return await self._approvals.decide(self.id, approved=False, **options)
 
 
-_RECORD_FIELDS = tuple(one.name for one in fields(ApprovalRecord))
+_RECORD_FIELDS = tuple(field.name for field in fields(ApprovalRecord))
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,78 +458,78 @@ class Approvals:
         self._session = session
         self._queue = engine.approvals
 
-    def _bound(self, found: Sequence[ApprovalRecord]) -> builtins.list[Approval]:
+    def _bind(self, records: Sequence[ApprovalRecord]) -> builtins.list[Approval]:
         """Return records as questions that can be answered."""
         return [
             Approval(*[getattr(record, name) for name in _RECORD_FIELDS], _approvals=self)
-            for record in found
+            for record in records
         ]
 
     async def list(self) -> builtins.list[Approval]:
         """Return the questions that wait for an answer, the oldest first."""
 
         async def read(tx: Connection) -> builtins.list[ApprovalRecord]:
-            return await self._visible(tx, await approvals.waiting(tx, self._session.constellation))
+            return await self._visible(tx, await approvals.waiting(tx))
 
-        return self._bound(await self._session.database.read(read))
+        return self._bind(await self._session.database.read(read))
 
     async def answered(self, *, limit: int = 20) -> builtins.list[Approval]:
         """Return the questions that were answered, the latest first."""
 
         async def read(tx: Connection) -> builtins.list[ApprovalRecord]:
-            return await enough(
-                lambda most: approvals.decided(tx, self._session.constellation, most),
-                lambda found: self._visible(tx, found),
+            return await first_visible(
+                lambda most: approvals.list_decided(tx, most),
+                lambda records: self._visible(tx, records),
                 limit,
             )
 
-        return self._bound(await self._session.database.read(read))
+        return self._bind(await self._session.database.read(read))
 
     async def _visible(
-        self, tx: Connection, found: Sequence[ApprovalRecord]
+        self, tx: Connection, records: Sequence[ApprovalRecord]
     ) -> builtins.list[ApprovalRecord]:
-        """Return the questions that whoever acts may see: of turns they see, or put to them."""
+        """Return the approvals that the actor may see: of visible turns, or addressed to them."""
         session = self._session
         if session.sees_all:
-            return [*found]
-        visible = await session.visible_turns(tx, [one.turn_id for one in found])
-        person = await stored_people.get_person(tx, session.constellation, session.actor.id)
-        kept: builtins.list[ApprovalRecord] = []
-        for one in found:
-            record = await journal.turn(tx, one.turn_id) if person is not None else None
-            if one.turn_id in visible:
-                kept.append(one)
+            return [*records]
+        visible = await session.visible_turns(tx, [approval.turn_id for approval in records])
+        person = await stored_people.get_person(tx, session.actor.id)
+        answerable: builtins.list[ApprovalRecord] = []
+        for approval in records:
+            record = await journal.turn(tx, approval.turn_id) if person is not None else None
+            if approval.turn_id in visible:
+                answerable.append(approval)
             elif person is not None and record is not None:
-                kept += [one] if await may_answer(tx, record, one, person) else []
-        return kept
+                answerable += [approval] if await may_answer(tx, record, approval, person) else []
+        return answerable
 
     async def get(self, approval_id: str) -> Approval:
-        """Return a question by its id, or by the end of the id of one that waits."""
+        """Return an approval by its id; for a waiting approval, the end of the id is enough."""
 
         async def read(tx: Connection) -> builtins.list[ApprovalRecord]:
-            found = await find(tx, self._session.constellation, approval_id)
-            return await self._visible(tx, [found] if found is not None else [])
+            record = await find(tx, approval_id)
+            return await self._visible(tx, [record] if record is not None else [])
 
-        found = self._bound(await self._session.database.read(read))
-        if not found:
+        visible = self._bind(await self._session.database.read(read))
+        if not visible:
             raise NotFound(NO_APPROVAL.format(id=approval_id))
-        return found[0]
+        return visible[0]
 
     async def show(self, approval_id: str) -> ApprovalDetails:
-        """Return a question with who may answer it, who did, and what was granted with it."""
+        """Return an approval with its reviewers, its answer and its grant."""
         approval = await self.get(approval_id)
 
         async def read(tx: Connection) -> ApprovalDetails:
-            called = dict(await stored_people.people_names(tx, self._session.constellation))
+            called = dict(await stored_people.people_names(tx))
             by = approval.decided_by
-            given = None
+            grant = None
             if approval.grant is not None:
-                given = await approvals.get_grant(tx, self._session.constellation, approval.grant)
+                grant = await approvals.get_grant(tx, approval.grant)
             return ApprovalDetails(
                 approval,
-                spell(approval.reviewers, called),
+                reviewer_names(approval.reviewers, called),
                 called.get(by, by) if by is not None else None,
-                given,
+                grant,
             )
 
         return await self._session.database.read(read)
@@ -544,7 +607,7 @@ def _extent(text: str) -> Extent:
     try:
         return Extent(text)
     except ValueError:
-        known = ", ".join(f'"{one.value}"' for one in Extent)
+        known = ", ".join(f'"{extent.value}"' for extent in Extent)
         raise InvalidInput(
             f"{text[:40]!r} does not say how far a yes reaches: {known} do. Nothing was decided."
         ) from None
@@ -555,7 +618,7 @@ _MAX_USES = 1_000_000
 
 @verbs("grant", list=Act.READ, give=Act.GOVERN, revoke=Act.GOVERN)
 class Grants:
-    """What an owner has allowed for more than one call."""
+    """Grants: permissions for more than one call."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -568,27 +631,25 @@ class Grants:
         now = self._session.clock()
 
         async def read(tx: Connection) -> list[Grant]:
-            found = await approvals.list_grants(
-                tx, self._session.constellation, now, everything=everything
-            )
-            return await self._visible(tx, found)
+            grants = await approvals.list_grants(tx, now, everything=everything)
+            return await self._visible(tx, grants)
 
-        found = await self._session.database.read(read)
-        return [one for one in found if agent_id is None or one.agent_id in (None, agent_id)]
+        grants = await self._session.database.read(read)
+        return [grant for grant in grants if agent_id is None or grant.agent_id in (None, agent_id)]
 
-    async def _visible(self, tx: Connection, found: Sequence[Grant]) -> list[Grant]:
-        """Return the grants that whoever acts may see: their own, or given in turns they see."""
+    async def _visible(self, tx: Connection, grants: Sequence[Grant]) -> list[Grant]:
+        """Return the grants that the actor may see: their own, or from visible turns."""
         if self._session.sees_all:
-            return list(found)
-        asked = {
-            one.id: question.turn_id
-            for one in found
-            if one.approval_id is not None
-            and (question := await approvals.get(tx, one.approval_id)) is not None
+            return list(grants)
+        turns = {
+            grant.id: question.turn_id
+            for grant in grants
+            if grant.approval_id is not None
+            and (question := await approvals.get(tx, grant.approval_id)) is not None
         }
-        visible = await self._session.visible_turns(tx, asked.values())
+        visible = await self._session.visible_turns(tx, turns.values())
         me = self._session.actor.id
-        return [one for one in found if one.given_by == me or asked.get(one.id) in visible]
+        return [grant for grant in grants if grant.given_by == me or turns.get(grant.id) in visible]
 
     async def give(
         self,
@@ -596,7 +657,7 @@ class Grants:
         *,
         agent: AgentRecord | str | None,
         pattern: Mapping[str, str] | None = None,
-        until: int | None = None,
+        until: datetime | None = None,
         uses: int | None = None,
         amount: float | None = None,
         per_day: int | None = None,
@@ -607,7 +668,7 @@ class Grants:
             tool: Its name, or a glob such as `file*`.
             agent: Whose calls; None: those of every agent.
             pattern: A glob for each argument that matters, or `re:` and an expression.
-            until: The time it ends, in milliseconds since 1970.
+            until: The time it ends.
             uses: For how many calls.
             amount: Up to which amount each; a call without one, or with one that cannot be read,
                 is asked for.
@@ -615,48 +676,51 @@ class Grants:
         """
         now = self._session.clock()
         agent_id = (await self._session.agent(agent)).id if agent is not None else None
-        _check(tool, pattern or {}, until, uses, now)
+        end = optional_ms(until)
+        _check(tool, pattern or {}, end, uses, now)
         check_limits(amount, per_day)
         grant = Grant(
             id=new_id("grant"),
-            constellation=self._session.constellation,
+            constellation=self._session.database.constellation,
             tool=tool,
             agent_id=agent_id,
             pattern=dict(pattern or {}),
-            until=until,
+            until_ms=end,
             uses=uses,
             given_by=self._session.actor.id,
-            given_at=now,
+            given_at_ms=now,
             amount=amount,
             per_day=per_day,
         )
 
         async def work(tx: Connection) -> None:
             await approvals.put_grant(tx, grant)
-            event = Event("grant.given", str(self._session.actor), now, told_of(grant), agent_id)
-            await events.append(tx, home_chain(self._session.constellation), [event])
+            event = Event(
+                "grant.given", str(self._session.actor), now, grant_details(grant), agent_id
+            )
+            await events.append(tx, home_chain(tx.constellation), [event])
 
         await self._session.database.write(work)
         return grant
 
     async def revoke(self, grant_id: str) -> Grant:
         """Take a grant back; from the next call on the agent asks again."""
-        now, home = self._session.clock(), self._session.constellation
+        now = self._session.clock()
 
         async def work(tx: Connection) -> Grant:
-            found = await approvals.get_grant(tx, home, grant_id)
-            if found is None:
+            grant = await approvals.get_grant(tx, grant_id)
+            if grant is None:
                 raise NotFound(
                     f'There is no grant {grant_id!r}. "asterism grant list" shows all that count. '
                     "Nothing was changed."
                 )
-            if not await approvals.revoke_grant(tx, home, grant_id, now):
+            if not await approvals.revoke_grant(tx, grant_id, now):
                 raise Conflict(f"{grant_id} was revoked before. Nothing was changed.")
             event = Event(
-                "grant.revoked", str(self._session.actor), now, told_of(found), found.agent_id
+                "grant.revoked", str(self._session.actor), now, grant_details(grant), grant.agent_id
             )
-            await events.append(tx, home_chain(home), [event])
-            return found
+            await events.append(tx, home_chain(tx.constellation), [event])
+            return grant
 
         return await self._session.database.write(work)
 

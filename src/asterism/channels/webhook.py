@@ -67,11 +67,11 @@ class Webhook:
                 status: int = response.status
                 if status < 300:
                     return
-                said = (await response.content.read(300)).decode("utf-8", "replace").strip()
+                answer = (await response.content.read(300)).decode("utf-8", "replace").strip()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise DeliveryError(f"{url} could not be reached ({error or 'no answer'}).") from None
         raise DeliveryError(
-            f"{url} answered {status}{': ' + said if said else ''}.", final=status in _FINAL
+            f"{url} answered {status}{': ' + answer if answer else ''}.", final=status in _FINAL
         )
 
     async def listen(self, accept: Accept) -> None:

@@ -25,20 +25,20 @@ SystemFile = Annotated[
     Path | None, option("--system-file", "FILE", "The same, from a file; - reads stdin.")
 ]
 Tools = Annotated[
-    list[str] | None, option("--tool", "TOOL", "A tool it may call; give it once for each.")
+    list[str] | None, option("--tool", "TOOL", "A tool it may call; repeat for each tool.")
 ]
 
 
 @command(app, "create")
 async def create(
     options: Options,
-    name: Annotated[str, argument("NAME", "A name that is free.")],
+    name: Annotated[str, argument("NAME", "A new name.")],
     model: Model = None,
     system: System = None,
     system_file: SystemFile = None,
     tool: Tools = None,
 ) -> Result:
-    """Create an agent; without --tool it may call every tool there is."""
+    """Create an agent; without --tool it may call every tool."""
     prompt = _system(system, system_file)
     async with open_home(options) as home:
         agent = await home.agents.create(name, model=model, system=prompt, tools=tool or None)
@@ -54,7 +54,7 @@ async def list_agents(home: Asterism) -> Result:
         Column("agent", lambda agent: agent.name, prose=True),
         Column("model", lambda agent: agent.model, prose=True),
         Column("tools", _tools, least=80, prose=True),
-        Column("created", lambda agent: local_short(agent.created_at)),
+        Column("created", lambda agent: local_short(agent.created_at_ms)),
     ]
     empty = 'There are no agents yet. "asterism agent create" makes one.'
     return Result(agents, ItemTable(columns, agents, empty))
@@ -75,7 +75,7 @@ async def show(home: Asterism, name: Name) -> Result:
         ("model", agent.model),
         ("tools", _tools(agent)),
         ("limits", limits_text),
-        ("created", local_text(agent.created_at)),
+        ("created", local_text(agent.created_at_ms)),
         ("version", str(agent.version)),
         ("system", agent.system),
     ]
@@ -91,7 +91,7 @@ async def edit(
     system: System = None,
     system_file: SystemFile = None,
     tool: Tools = None,
-    all_tools: Annotated[bool, flag("--all-tools", "Let it call every tool there is.")] = False,
+    all_tools: Annotated[bool, flag("--all-tools", "Let it call every tool.")] = False,
     steps: Annotated[
         int | None, option("--steps", None, "Model replies that one turn may take.", min=1)
     ] = None,
@@ -105,16 +105,18 @@ async def edit(
         int | None, option("--calls", None, "Tool calls that one turn may make.", min=1)
     ] = None,
 ) -> Result:
-    """Change an agent; what is not given stays. It counts from its next turn on."""
+    """Change an agent from its next turn on; options that you leave out stay unchanged."""
     prompt = _system(system, system_file)
     if tool and all_tools:
-        raise InvalidInput("--tool and --all-tools exclude each other. Nothing was changed.")
+        raise InvalidInput(
+            "--tool and --all-tools cannot be used together. Choose one. Nothing was changed."
+        )
     values = {"steps": steps, "seconds": seconds, "tokens": tokens, "calls": calls}
     changed = {key: value for key, value in values.items() if value is not None}
     if not (new_name or model or prompt is not None or tool or all_tools or changed):
         raise InvalidInput(
-            f'Say what to change, such as --model; "asterism agent edit --help" shows what there '
-            f"is. {name} stays as it is."
+            f'Say what to change, such as --model; "asterism agent edit --help" shows all '
+            f"options. {name} was not changed."
         )
     async with open_home(options) as home:
         limits = replace((await home.agents.get(name)).limits, **changed) if changed else None
@@ -127,12 +129,12 @@ async def edit(
             all_tools=all_tools,
             limits=limits,
         )
-    return Result(agent, f"Changed {agent.name}; it counts from its next turn on.")
+    return Result(agent, f"Changed {agent.name}. The change takes effect at its next turn.")
 
 
 @command(app, "delete")
 async def delete(options: Options, name: Name, yes: Yes = False) -> Result:
-    """Take an agent out of service; its journal stays and can be read."""
+    """Delete an agent; its journal stays and can still be read."""
     require_yes(f"Delete {one_line(name)}? Its turns can still be read afterwards.", yes=yes)
     async with open_home(options) as home:
         agent = await home.agents.delete(name)
@@ -141,7 +143,9 @@ async def delete(options: Options, name: Name, yes: Yes = False) -> Result:
 
 def _system(text: str | None, file: Path | None) -> str | None:
     if text is not None and file is not None:
-        raise InvalidInput("--system and --system-file exclude each other. Nothing was changed.")
+        raise InvalidInput(
+            "--system and --system-file cannot be used together. Choose one. Nothing was changed."
+        )
     return text if file is None else read_text(file)
 
 

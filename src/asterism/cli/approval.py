@@ -16,7 +16,7 @@ from asterism.types.permissions import (
     argument_lines,
     call_lines,
     effects_in_words,
-    visible,
+    visible_line,
 )
 from asterism.views import agent_names, approval_details_view, approval_view
 
@@ -27,35 +27,33 @@ if TYPE_CHECKING:
     from asterism.app.turns import ApprovalDetails
     from asterism.types.permissions import ApprovalRecord, Grant, Wish
 
-app = group("See what agents ask before they act, and answer.")
+app = group("Show the approvals that agents wait for, and answer them.")
 
 ONCE = "once"
 """What a yes is for that grants nothing beyond its call."""
 
 
 ApprovalId = Annotated[str, argument("ID", "The approval's id, or the end of it.")]
-Note = Annotated[str | None, option("--note", "TEXT", "A message to the agent with it.")]
-Extent = Annotated[
-    str, option("--for", "HOW", "What the yes is for: once, recipient, turn or always.")
-]
+Note = Annotated[str | None, option("--note", "TEXT", "A message to the agent with the answer.")]
+Extent = Annotated[str, option("--for", "HOW", "What to allow: once, recipient, turn or always.")]
 Limits = Annotated[
     list[str] | None,
     option(
         "--limit",
         "LIMIT",
-        "With --for always: an amount each (50) or calls a day (3/day); several times.",
+        "With --for always: an amount per call (50) or calls a day (3/day); repeatable.",
     ),
 ]
 Until = Annotated[str | None, option("--until", "TIME", "When the grant ends.")]
 Patterns = Annotated[
     list[str] | None,
-    option("--pattern", "ARGUMENT=GLOB", "Which calls the grant means; several times."),
+    option("--pattern", "ARGUMENT=GLOB", "Which calls the grant covers; repeatable."),
 ]
 Arguments = Annotated[
     str | None,
-    option("--arguments", "JSON", "Make the call with these instead; @FILE reads a file."),
+    option("--arguments", "JSON", "Run the call with these arguments instead; @FILE reads a file."),
 ]
-Answered = Annotated[bool, flag("--answered", "Those that were answered, the latest first.")]
+Answered = Annotated[bool, flag("--answered", "Show answered approvals, the latest first.")]
 
 
 @command(app, "list", readonly=True)
@@ -66,12 +64,12 @@ async def list_approvals(home: Asterism, answered: Answered = False) -> Result:
     asked_from = 90 if answered else 0
     columns: list[Column[ApprovalRecord]] = [
         Column("approval", lambda approval: approval.id),
-        Column("asked", lambda approval: local_short(approval.asked_at), least=asked_from),
+        Column("asked", lambda approval: local_short(approval.asked_at_ms), least=asked_from),
         Column("question", lambda approval: approval.question, prose=True),
     ]
     if answered:
         columns.insert(2, Column("answer", lambda approval: approval.verdict, prose=True))
-    empty = "Nothing was answered yet." if answered else "Nothing waits for an answer."
+    empty = "No approval has been answered yet." if answered else "Nothing waits for an answer."
     shapes = [approval_view(approval, agents) for approval in approvals]
     return Result(shapes, ItemTable(columns, approvals, empty))
 
@@ -96,7 +94,7 @@ async def approve(
     until: Until = None,
     pattern: Patterns = None,
 ) -> Result:
-    """Let the call happen; the turn goes on, and its answer is printed."""
+    """Approve the call; the turn continues, and its answer is printed."""
     answer = {
         "note": note,
         "arguments": _read_arguments(arguments),
@@ -108,7 +106,7 @@ async def approve(
 
 @command(app, "deny", work=True)
 async def deny(home: Asterism, approval: ApprovalId, note: Note = None) -> Result:
-    """Do not let the call happen; the agent learns of it, and its answer is printed."""
+    """Deny the call; the agent reads your reason, and its answer is printed."""
     return await _decide(home, approval, {"note": note}, approved=False)
 
 
@@ -133,22 +131,28 @@ def _rows(details: ApprovalDetails, agent: str) -> list[tuple[str, str]]:
         ("state", approval.verdict),
         ("agent", agent),
         ("turn", approval.turn_id),
-        ("asked", local_text(approval.asked_at)),
-        ("question", visible(approval.question)),
+        ("asked", local_text(approval.asked_at_ms)),
+        ("question", visible_line(approval.question)),
         ("call", "\n".join(call_lines(approval))),
-        ("because", visible(approval.reason)),
+        ("because", visible_line(approval.reason)),
         ("who", f"{details.whom} may answer"),
         ("announced", "\n".join(_announced(approval))),
-        ("expires", local_text(approval.expires_at) if approval.expires_at is not None else ""),
+        (
+            "expires",
+            local_text(approval.expires_at_ms) if approval.expires_at_ms is not None else "",
+        ),
     ]
-    if approval.decided_at is None:
+    if approval.decided_at_ms is None:
         rows.append(
-            ("next", f"announced again {local_text(approval.next_at)}" if approval.next_at else "")
+            (
+                "next",
+                f"announced again {local_text(approval.next_at_ms)}" if approval.next_at_ms else "",
+            )
         )
     else:
         where = f" in {approval.place}" if approval.place else ""
         rows.append(
-            ("answered", f"{local_text(approval.decided_at)} by {details.answered_by}{where}")
+            ("answered", f"{local_text(approval.decided_at_ms)} by {details.answered_by}{where}")
         )
         edited = argument_lines(approval.edited) if approval.edited is not None else []
         rows.append(("run with", "\n".join(edited)))
@@ -164,8 +168,8 @@ def _announced(approval: ApprovalRecord) -> list[str]:
         f"{place} (round {number})" if approval.rounds > 1 else place
         for place, number in sorted(approval.announced.items())
     ]
-    if approval.announced_at is not None and places and approval.rounds > 1:
-        places.append(f"{approval.rounds} times, last {local_text(approval.announced_at)}")
+    if approval.announced_at_ms is not None and places and approval.rounds > 1:
+        places.append(f"{approval.rounds} times, last {local_text(approval.announced_at_ms)}")
     return places
 
 
@@ -175,13 +179,13 @@ def grant_text(grant: Grant) -> str:
     if grant.effects is not None:
         words.append(f"that {effects_in_words(grant.effects)}")
     if grant.arguments is not None:
-        words.append(f"with exactly {visible(grant.arguments)}")
+        words.append(f"with exactly {visible_line(grant.arguments)}")
     if grant.pattern:
         words.append("with " + ", ".join(f"{name}={glob}" for name, glob in grant.pattern.items()))
     if grant.turn_id is not None:
         words.append(f"in {grant.turn_id}")
-    if grant.until is not None:
-        words.append(f"until {local_text(grant.until)}")
+    if grant.until_ms is not None:
+        words.append(f"until {local_text(grant.until_ms)}")
     if grant.uses is not None:
         words.append(f"{grant.uses} more")
     limits: list[str] = []
@@ -208,7 +212,7 @@ def read_wish(
     if extent == ONCE:
         if limits or until or patterns:
             raise InvalidInput(
-                "--limit, --until and --pattern narrow a grant, and there is none. Add --for "
+                "--limit, --until and --pattern need a grant. Add --for "
                 "recipient, turn or always. Nothing was done."
             )
         return None
@@ -216,7 +220,7 @@ def read_wish(
         granted = Extent(extent)
     except ValueError:
         raise InvalidInput(
-            f"{extent!r} does not say what a yes is for. Write once, recipient, turn or always. "
+            f"{extent!r} is not a valid value of --for. Write once, recipient, turn or always. "
             "Nothing was done."
         ) from None
     amount, per_day = read_limits(limits)

@@ -50,16 +50,14 @@ if TYPE_CHECKING:
     from asterism.store.passages import PassageEdit
     from asterism.types.memory import Passage
 
-app = group("See what agents keep, add to it, search and forget.")
+app = group("Show, add, search and forget passages.")
 
 PassageId = Annotated[str, argument("ID", "The passage's id.")]
-NewTags = Annotated[
-    list[str] | None, option("--tag", "TAG", "A word to find it by; give it once for each.")
-]
+NewTags = Annotated[list[str] | None, option("--tag", "TAG", "A tag; repeat for each tag.")]
 Audience = Annotated[
     str, option("--audience", "WHO", "Who may see it: owner, public, person:NAME …")
 ]
-Text = Annotated[str | None, argument("TEXT", "What is to be known; - reads stdin.")]
+Text = Annotated[str | None, argument("TEXT", "The text; - reads stdin.")]
 TextFile = Annotated[Path | None, option("--file", "FILE", "The text is in this file.")]
 
 
@@ -71,11 +69,13 @@ async def list_passages(
     options: Options,
     agent: AgentOption = None,
     tag: Annotated[str | None, option("--tag", "TAG", "Only those with this tag.")] = None,
-    moment: Annotated[str | None, option("--at", "MOMENT", "What was true then, not now.")] = None,
+    moment: Annotated[
+        str | None, option("--at", "MOMENT", "Passages that were valid then, not now.")
+    ] = None,
     before: Annotated[str | None, option("--before", "ID", "Only those before this one.")] = None,
     limit: Limit = 20,
 ) -> Result:
-    """Show the passages of an agent that hold, the newest first."""
+    """Show the valid passages of an agent, the newest first."""
     then = optional_moment(moment)
     async with open_home(options, readonly=True) as home:
         passages = await home.archive.list(
@@ -84,13 +84,13 @@ async def list_passages(
         names = await person_names(home)
     columns: list[Column[Passage]] = [
         Column("passage", lambda passage: passage.id, least=80),
-        Column("known", lambda passage: local_short(passage.known_from)),
+        Column("known", lambda passage: local_short(passage.known_from_ms)),
         Column("visible to", lambda passage: _audience(passage, names), least=110, prose=True),
         Column("trust", lambda passage: passage.source.trust.value, least=100),
         Column("tags", lambda passage: ", ".join(passage.tags), least=120, prose=True),
         Column("text", lambda passage: one_line(passage.text, 160), prose=True),
     ]
-    empty = 'There is nothing here. "asterism archive add" adds a passage.'
+    empty = 'There are no passages. "asterism archive add" adds a passage.'
     return Result(passages, ItemTable(columns, passages, empty))
 
 
@@ -100,32 +100,32 @@ def _audience(passage: Passage, names: dict[str, str]) -> str:
 
 @command(app, "show", readonly=True)
 async def show(home: Asterism, passage: PassageId) -> Result:
-    """Show all of a passage, where it comes from, and what was done to it."""
-    found = await home.archive.get(passage)
+    """Show a passage with its sources and its history."""
+    details = await home.archive.get(passage)
     edits = await home.archive.history(passage)
-    parts: list[Part | str] = [Grid(list(_facts(found, await person_names(home))))]
+    parts: list[Part | str] = [Grid(list(_facts(details, await person_names(home))))]
     if edits:
         columns: list[Column[PassageEdit]] = [
             Column("edit", lambda edit: str(edit.number)),
-            Column("when", lambda edit: local_short(edit.at)),
+            Column("when", lambda edit: local_short(edit.at_ms)),
             Column("what", lambda edit: edit.kind),
             Column("by", lambda edit: edit.author, prose=True),
             Column("why", lambda edit: edit.reason, prose=True),
         ]
         parts += ["", ItemTable(columns, edits)]
-    return Result({**view(found), "edits": edits}, *parts)
+    return Result({**view(details), "edits": edits}, *parts)
 
 
 def _facts(passage: Passage, names: dict[str, str]) -> Iterator[tuple[str, str]]:
     yield "passage", passage.id
-    yield "known", local_text(passage.known_from)
-    if passage.true_from is not None:
-        yield "true from", local_text(passage.true_from)
-    if passage.superseded_at is not None:
-        when = local_text(passage.superseded_at)
+    yield "known", local_text(passage.known_from_ms)
+    if passage.true_from_ms is not None:
+        yield "true from", local_text(passage.true_from_ms)
+    if passage.superseded_at_ms is not None:
+        when = local_text(passage.superseded_at_ms)
         yield "ended", f"{when}, superseded by {passage.superseded_by}"
-    if passage.retracted_at is not None:
-        yield "ended", f"{local_text(passage.retracted_at)}, retracted"
+    if passage.retracted_at_ms is not None:
+        yield "ended", f"{local_text(passage.retracted_at_ms)}, retracted"
     yield "by", passage.author
     yield "from", "\n".join(map(str, passage.source.origins)) or "unknown"
     yield "visible to", _audience(passage, names)
@@ -163,8 +163,8 @@ async def search(
 
 async def hits_result(options: Options, search_options: SearchOptions) -> Result:
     """Return what a search finds; as JSON, the hits alone."""
-    found = await find(options, search_options)
-    return Result(found.result.hits, found, notes=found.notes)
+    hits = await find(options, search_options)
+    return Result(hits.result.hits, hits, notes=hits.notes)
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -179,13 +179,13 @@ async def add(
     tag: NewTags = None,
     audience: Audience = "owner",
     true_from: Annotated[
-        str | None, option("--true-from", "MOMENT", "Since when it holds.")
+        str | None, option("--true-from", "MOMENT", "Since when it is valid.")
     ] = None,
     supersedes: Annotated[
         str | None, option("--supersedes", "ID", "The passage it replaces.")
     ] = None,
 ) -> Result:
-    """Store a passage; what is there already is not stored twice."""
+    """Store a passage; a duplicate is not stored again."""
     content = _read_content(text, file)
     since = optional_moment(true_from)
     async with open_home(options) as home:
@@ -205,7 +205,7 @@ async def add(
 async def append(
     options: Options, passage: PassageId, text: Text = None, file: TextFile = None
 ) -> Result:
-    """Add text to the end of a passage; its former wording stays in the history."""
+    """Add text to the end of a passage; the earlier text stays in the history."""
     content = _read_content(text, file)
     async with open_home(options) as home:
         return _written_result(await home.archive.append(passage, content, by="cli"))
@@ -215,19 +215,19 @@ async def append(
 async def tag_passage(
     options: Options,
     passage: PassageId,
-    tags: Annotated[list[str] | None, argument("TAG", "The tags it has from now on.")] = None,
-    none: Annotated[bool, flag("--none", "Take all tags away.")] = False,
+    tags: Annotated[list[str] | None, argument("TAG", "The new tags.")] = None,
+    none: Annotated[bool, flag("--none", "Remove all tags.")] = False,
 ) -> Result:
-    """Give a passage these tags and no others."""
+    """Replace the tags of a passage."""
     if bool(tags) == none:
-        raise InvalidInput("Name its tags, or take all away with --none. Nothing was changed.")
+        raise InvalidInput("Name its tags, or remove all with --none. Nothing was changed.")
     async with open_home(options) as home:
         return _written_result(await home.archive.tag(passage, tags or (), by="cli"))
 
 
 @command(app, "retract")
 async def retract(home: Asterism, passage: PassageId) -> Result:
-    """Mark a passage as not true any more; it stays in the history."""
+    """Mark a passage as no longer true; it stays in the history."""
     return _written_result(await home.archive.retract(passage, by="cli"))
 
 
@@ -253,9 +253,9 @@ def _read_content(text: str | None, file: Path | None) -> str:
 
 def _written_result(written: Written) -> Result:
     what = {
-        "merged": "It was there already, and keeps this source too",
+        "merged": "Already stored; this source was added",
         "superseded": "Stored; it replaces another",
-        "contradicts": "Stored, though it contradicts another",
+        "contradicts": "Stored, but it contradicts another",
     }.get(written.kind, written.kind.capitalize())
     more = f" {written.note}" if written.note else ""
     return Result(written, f"{what}: {written.passage.id}.{more}")
@@ -275,7 +275,7 @@ async def import_file(
     """Store many passages: one on each line, or JSON objects with a "text"."""
     texts = list(_read_passages(read_text(file), file))
     if not texts:
-        raise InvalidInput(f"{file} holds no passage. Nothing was stored.")
+        raise InvalidInput(f"{file} has no passages. Nothing was stored.")
     bar = ProgressBar(silent=options.json)
 
     def progress(done: int) -> None:
@@ -283,8 +283,8 @@ async def import_file(
 
     def stopped() -> str:
         return (
-            f"Stopped: {bar.last or 'before the first was stored'}. The same command goes on where "
-            "it stopped, since what is stored is not stored twice."
+            f"Stopped: {bar.last or 'before the first was stored'}. Run the same command "
+            "again to continue: duplicates are not stored twice."
         )
 
     with note_if_stopped(stopped), bar:
@@ -298,7 +298,7 @@ async def import_file(
                 progress=progress,
             )
     known = len(texts) - new
-    more = f" {known:,} were there already." if known else ""
+    more = f" {known:,} were already stored." if known else ""
     shape = {"given": len(texts), "stored": new}
     return Result(shape, f"Stored {plural(new, 'passage')}.{more}")
 
@@ -311,14 +311,14 @@ def _read_passages(text: str, file: Path) -> Iterator[str]:
             yield line
             continue
         try:
-            found: Any = orjson.loads(line)
+            value: Any = orjson.loads(line)
         except orjson.JSONDecodeError:
             yield line
             continue
-        inner = found.get("text")
+        inner = value.get("text")
         if not isinstance(inner, str) or not inner.strip():
             raise InvalidInput(
-                f'{file} line {number}: a JSON object needs a "text" that says something. '
+                f'{file} line {number}: a JSON object needs a "text" that is not empty. '
                 "Nothing was stored."
             )
         yield inner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
     from asterism.app import Asterism
     from asterism.cli.output import Part
-    from asterism.store.events import Recorded, Verified
+    from asterism.store.events import RecordedEvent, Verified
 
-app = group("See what was done, by whom and why; verify and export the audit log.")
+app = group("Show what was done, by whom and why; verify and export the audit log.")
 
 _FORGOTTEN = "(forgotten)"
 _ABOUT = ("what", "verdict", "reason", "because")
@@ -38,19 +39,22 @@ Since = Annotated[str | None, option("--since", "TIME", 'From then on: "2 hours 
 Until = Annotated[str | None, option("--until", "TIME", "Up to then.")]
 
 
-def _read_span(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+def _read_span(since: str | None, until: str | None) -> tuple[datetime | None, datetime | None]:
     return read_since(since) if since else None, read_until(until) if until else None
 
 
 @command(app, "list")
 async def list_events(
     options: Options,
-    agent: Annotated[str | None, option("--agent", "NAME", "Only those of this agent.")] = None,
+    agent: Annotated[str | None, option("--agent", "NAME", "Only events of this agent.")] = None,
     kind: Annotated[
-        str | None, option("--kind", "KIND", "Only these, such as call.denied, or all of call.")
+        str | None,
+        option(
+            "--kind", "KIND", "Only this kind, such as call.denied, or call for all kinds of calls."
+        ),
     ] = None,
-    actor: Annotated[str | None, option("--actor", "WHO", "Only what they did.")] = None,
-    turn: Annotated[str | None, option("--turn", "TURN", "Only those of this turn.")] = None,
+    actor: Annotated[str | None, option("--actor", "WHO", "Only events of this actor.")] = None,
+    turn: Annotated[str | None, option("--turn", "TURN", "Only events of this turn.")] = None,
     since: Since = None,
     until: Until = None,
     limit: Limit = 50,
@@ -62,16 +66,16 @@ async def list_events(
             agent=agent, kind=kind, actor=actor, turn=turn, since=first, until=last, limit=limit
         )
         names = await home.audit.names()
-    columns: list[Column[Recorded]] = [
+    columns: list[Column[RecordedEvent]] = [
         Column("event", lambda event: event_reference(event, names)),
-        Column("at", lambda event: local_short(event.at)),
+        Column("at", lambda event: local_short(event.at_ms)),
         Column("who", lambda event: event.actor, prose=True, least=80),
         Column("kind", lambda event: event.kind),
         Column("what", _summary, prose=True),
         Column("turn", lambda event: event.turn_id or "", least=140),
     ]
     shapes = [event_view(event, names) for event in events]
-    return Result(shapes, ItemTable(columns, events, "No event fits."))
+    return Result(shapes, ItemTable(columns, events, "No event matches."))
 
 
 @command(app, "autonomy")
@@ -84,8 +88,8 @@ async def autonomy(
     """Count calls with an effect outside: which ran without asking, were asked for, or denied."""
     first, last = _read_span(since, until)
     async with open_home(options, readonly=True) as home:
-        found = await home.audit.autonomy(agent=agent, since=first, until=last)
-    ran, asked, denied = (found.total(verdict) for verdict in VERDICTS)
+        calls = await home.audit.autonomy(agent=agent, since=first, until=last)
+    ran, asked, denied = (calls.total(verdict) for verdict in VERDICTS)
     total = ran + asked + denied
     parts: list[Part | str] = []
     if not total:
@@ -101,11 +105,11 @@ async def autonomy(
             Column("asked", lambda row: f"{row[1]['asked']:,}"),
             Column("denied", lambda row: f"{row[1]['denied']:,}"),
         ]
-        parts.append(ItemTable(columns, list(found.tools.items())))
-    if found.forgotten:
-        count = plural(found.forgotten, "event")
+        parts.append(ItemTable(columns, list(calls.tools.items())))
+    if calls.forgotten:
+        count = plural(calls.forgotten, "event")
         parts.append(f"{count} about calls were forgotten and not counted.")
-    return Result(autonomy_view(found), *parts)
+    return Result(autonomy_view(calls), *parts)
 
 
 @command(app, "show", readonly=True)
@@ -114,27 +118,27 @@ async def show(
     event: Annotated[str, argument("EVENT", "CHAIN:NUMBER, such as aria:12 or home:3.")],
 ) -> Result:
     """Show one event, with what led to it."""
-    found, names = await home.audit.get(event), await home.audit.names()
-    body = found.body or {}
+    details, names = await home.audit.get(event), await home.audit.names()
+    body = details.body or {}
     rows = [
-        ("event", event_reference(found, names)),
-        ("at", local_text(found.at)),
-        ("kind", found.kind),
-        ("who", found.actor),
-        ("agent", names.get(found.agent_id or "", found.agent_id or "")),
-        ("turn", found.turn_id or ""),
-        ("what", _words(body.get("what")) if found.body is not None else _FORGOTTEN),
+        ("event", event_reference(details, names)),
+        ("at", local_text(details.at_ms)),
+        ("kind", details.kind),
+        ("who", details.actor),
+        ("agent", names.get(details.agent_id or "", details.agent_id or "")),
+        ("turn", details.turn_id or ""),
+        ("what", _words(body.get("what")) if details.body is not None else _FORGOTTEN),
         ("verdict", _words(body.get("verdict"))),
         ("reason", _words(body.get("reason"))),
         *((name, _words(value)) for name, value in body.items() if name not in _ABOUT),
-        ("hash", found.hash.hex()),
+        ("hash", details.hash.hex()),
     ]
     parts: list[Part | str] = [Grid([row for row in rows if row[1]])]
     chain: list[dict[str, Any]] = body.get("because") or []
     if chain:
         links = [_link(number, link) for number, link in enumerate(chain, 1)]
         parts += ["\nWhat led to it, from what was read to what was decided:", Grid(links)]
-    return Result(event_view(found, names), *parts)
+    return Result(event_view(details, names), *parts)
 
 
 @command(app, "verify")
@@ -156,41 +160,41 @@ async def verify(
             "prints it. Nothing was verified."
         )
     async with open_home(options, readonly=True) as home:
-        found, names = await home.audit.verify(head=head), await home.audit.names()
-    code = 0 if found.sound else FAILED
-    return Result(verification_view(found), *_verification(found, names), code=code)
+        verified, names = await home.audit.verify(head=head), await home.audit.names()
+    code = 0 if verified.sound else FAILED
+    return Result(verification_view(verified), *_verification(verified, names), code=code)
 
 
-def _verification(found: Verified, names: Mapping[str, str]) -> Iterator[Part | str]:
-    chains = plural(len(found.heads), "chain")
-    if found.sound:
-        yield f"{plural(found.events, 'event')} in {chains} are as they were written."
+def _verification(verified: Verified, names: Mapping[str, str]) -> Iterator[Part | str]:
+    chains = plural(len(verified.heads), "chain")
+    if verified.sound:
+        yield f"{plural(verified.events, 'event')} in {chains} are as they were written."
     else:
-        yield f"{plural(found.events, 'event')} in {chains} were read, and not all are sound:"
+        yield f"{plural(verified.events, 'event')} in {chains} were read, and some are not valid:"
         yield Grid(
             [
                 (f"{names.get(flaw.chain, flaw.chain)}:{flaw.number or ''}".rstrip(":"), flaw.what)
-                for flaw in found.flaws
+                for flaw in verified.flaws
             ]
         )
-    if found.forgotten:
-        events = "one event" if found.forgotten == 1 else f"{found.forgotten:,} events"
-        yield f"What {events} said was forgotten; that they happened, and when, was not."
-    for head in found.heads:
+    if verified.forgotten:
+        events = "one event" if verified.forgotten == 1 else f"{verified.forgotten:,} events"
+        yield f"The content of {events} was forgotten; their time and kind were not."
+    for head in verified.heads:
         if names.get(head.chain) == "home":
             yield f"The head is home:{head.length}:{head.hash.hex()}"
-            yield "Keep it elsewhere: with --head it proves later that nothing was cut off."
+            yield "Keep it in another place: with --head it proves later that no event was removed."
 
 
 @command(app, "export")
 async def export(
     options: Options,
     file: Annotated[
-        Path | None, option("--file", "FILE", "Where to; else standard output.")
+        Path | None, option("--file", "FILE", "The file to write; default: standard output.")
     ] = None,
     form: Annotated[str, option("--format", "FORMAT", "jsonl or csv.")] = "jsonl",
 ) -> Result | None:
-    """Write the whole log with its hashes, which can be verified without asterism."""
+    """Write the whole log with its hashes; they can be verified without asterism."""
     if form not in {"jsonl", "csv"}:
         raise InvalidInput(
             f"{form!r} is not a valid format of an export. Use jsonl or csv. Nothing was written."
@@ -202,7 +206,7 @@ async def export(
         if isinstance(error, BrokenPipeError):
             raise
         raise InvalidInput(
-            f"{file} cannot be written ({error.strerror}). Name a place that can be."
+            f"{file} cannot be written ({error.strerror}). Name another file."
         ) from None
     if file is None:
         return None
@@ -231,7 +235,7 @@ def _private(file: Path) -> TextIO:
 # -- in words --------------------------------------------------------------------------------------
 
 
-def _summary(event: Recorded) -> str:
+def _summary(event: RecordedEvent) -> str:
     """Return in few words what was done, and how it was decided."""
     if event.body is None:
         return _FORGOTTEN

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +40,7 @@ from asterism.cli.output import (
 )
 from asterism.cli.terminal import EditorFile
 from asterism.errors import AsterismError, InvalidInput, NotFound
+from asterism.records import dataclass
 from asterism.times import local_short, local_text, read_moment
 from asterism.types.memory import DEFAULT_LIMIT, BlockType, Permission
 from asterism.views import blame_view, block_at_view, block_view, person_names, view
@@ -53,34 +53,34 @@ if TYPE_CHECKING:
     from asterism.memory.blocks import VisibleBlock
     from asterism.types.memory import Block, BlockWrite, EditRecord, Line
 
-app = group("See, edit and share blocks, and go back in their history.")
+app = group("Show, edit and share blocks, and undo edits.")
 
 _VERSION = re.compile(r"v?(\d{1,11})")
 _DIFF_STYLES = {"@": "cyan", "+": "green", "-": "red"}
 _DIFF_HEAD = 2
 """Lines that name the two versions."""
 
-Label = Annotated[str, argument("LABEL", "The block's label; OWNER/LABEL for one of another.")]
+Label = Annotated[
+    str, argument("LABEL", "The block's label; OWNER/LABEL for a block of another owner.")
+]
 Schema = Annotated[
     str | None,
     option(
         "--schema",
         "SCHEMA",
-        "What it is made of: text, tasks, partner, observations, scratchpad, or JSON.",
+        "The schema: text, tasks, partner, observations, scratchpad, or JSON.",
     ),
 ]
 Audience = Annotated[
     str | None, option("--audience", "WHO", "Who may see it: public, owner, person:NAME …")
 ]
 Description = Annotated[
-    str | None, option("--description", "TEXT", "What it is for; agents read it.")
+    str | None, option("--description", "TEXT", "The description; agents read it.")
 ]
 Kind = Annotated[BlockType | None, option("--type", None, "When agents see it.")]
-MaxLength = Annotated[
-    int | None, option("--limit", "N", "How many characters it may hold at most.")
-]
+MaxLength = Annotated[int | None, option("--limit", "N", "The maximum number of characters.")]
 Permitted = Annotated[
-    Permission | None, option("--permission", None, "What its owner may do to it.")
+    Permission | None, option("--permission", None, "The permission of its agent.")
 ]
 Text = Annotated[str | None, option("--text", "TEXT", "Replace the whole text.")]
 TextFile = Annotated[Path | None, option("--file", "FILE", "The same, from a file; - reads stdin.")]
@@ -88,17 +88,19 @@ Append = Annotated[str | None, option("--append", "TEXT", "Add a line, item or e
 Replace = Annotated[
     tuple[str, str] | None, option("--replace", "OLD NEW", "Replace one text with another.")
 ]
-Everywhere = Annotated[bool, flag("--all", "With --replace: in every place, not only the first.")]
+Everywhere = Annotated[
+    bool, flag("--all", "With --replace: replace every match, not only the first.")
+]
 PatchFile = Annotated[
     Path | None, option("--patch", "FILE", "Apply a unified diff; - reads stdin.")
 ]
-SetField = Annotated[str | None, option("--set", "FIELD=VALUE", "Give a field a value.")]
+SetField = Annotated[str | None, option("--set", "FIELD=VALUE", "Set a field.")]
 AddField = Annotated[str | None, option("--add", "FIELD=N", "Add to a counter.")]
 SetItem = Annotated[
     str | None, option("--item", "N=VALUE", "Change an item of a list; JSON or text.")
 ]
-RemoveItem = Annotated[int | None, option("--remove", "N", "Take an item out of a list.")]
-Section = Annotated[str | None, option("--section", "NAME", "Which part of a composite.")]
+RemoveItem = Annotated[int | None, option("--remove", "N", "Remove an item from a list.")]
+Section = Annotated[str | None, option("--section", "NAME", "The section of a composite block.")]
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -108,7 +110,7 @@ Section = Annotated[str | None, option("--section", "NAME", "Which part of a com
 async def list_blocks(
     options: Options, agent: AgentOption = None, constellation: Constellation = False
 ) -> Result:
-    """Show the blocks that an agent sees, or without one all blocks there are."""
+    """Show the blocks that an agent sees; without --agent, all blocks."""
     if agent is not None:
         block_reference(agent, "", constellation=constellation)
     async with open_home(options, readonly=True) as home:
@@ -124,10 +126,10 @@ def blocks_result(blocks: Sequence[VisibleBlock]) -> Result:
         Column("agent may", lambda seen: seen.permission.value, least=80),
         Column("used", lambda seen: f"{len(seen.block.text):,}/{seen.block.limit:,}"),
         Column("version", lambda seen: str(seen.block.version), least=100),
-        Column("changed", lambda seen: local_short(seen.block.updated_at)),
+        Column("changed", lambda seen: local_short(seen.block.updated_at_ms)),
         Column("says", lambda seen: first_words(seen.block.text), least=80),
     ]
-    empty = 'There are no blocks here. "asterism block create" makes one.'
+    empty = 'There are no blocks. "asterism block create" makes one.'
     return Result([block_view(seen) for seen in blocks], ItemTable(columns, blocks, empty))
 
 
@@ -140,10 +142,10 @@ async def show(
     version: Annotated[int | None, option("--version", "N", "As of this version.", min=1)] = None,
     moment: Annotated[str | None, option("--at", "MOMENT", 'As of then: "1 hour ago" …')] = None,
     lines: Annotated[
-        bool, flag("--lines", "Show of each line who may see it and which edits.")
+        bool, flag("--lines", "For each line, show its audience and its edits.")
     ] = False,
 ) -> Result:
-    """Show a block: what it says, who may see it, and what may be done to it."""
+    """Show a block: its text, its audience and its permissions."""
     only_one([("--version", version), ("--at", moment)], needed=False)
     then = optional_moment(moment)
     which = block_reference(agent, label, constellation=constellation)
@@ -176,10 +178,10 @@ def _content(
     by_line: bool,
 ) -> Part | str:
     if version == 0:
-        made = local_text(seen.block.created_at)
-        return f"The block was not there yet; it was made at {made}."
+        made = local_text(seen.block.created_at_ms)
+        return f"The block did not exist yet; it was created at {made}."
     if not lines:
-        return "It says nothing."
+        return "The block is empty."
     if not by_line:
         return "\n".join(line.text for line in lines)
     columns: list[Column[tuple[int, Line]]] = [
@@ -206,7 +208,7 @@ def _facts(
         ("visible to", visible_to(block.audience, names)),
         ("used", f"{size:,}/{block.limit:,} characters"),
         ("version", str(version) if is_latest else f"{version} of {block.version}"),
-        ("changed", local_text(block.updated_at)),
+        ("changed", local_text(block.updated_at_ms)),
     ]
     if shares:
         agents = ", ".join(f"{name} ({permission})" for name, permission in shares.items())
@@ -224,10 +226,10 @@ def _type(seen: VisibleBlock) -> str:
 @command(app, "create")
 async def create(
     options: Options,
-    label: Annotated[str, argument("LABEL", "A label that is free.")],
+    label: Annotated[str, argument("LABEL", "A new label.")],
     agent: AgentOption = None,
     constellation: Constellation = False,
-    text: Annotated[str | None, option("--text", "TEXT", "What it says at first.")] = None,
+    text: Annotated[str | None, option("--text", "TEXT", "The initial text.")] = None,
     file: TextFile = None,
     kind: Kind = None,
     schema: Schema = None,
@@ -235,13 +237,11 @@ async def create(
     limit: MaxLength = None,
     permission: Permitted = None,
     audience: Audience = None,
-    pin: Annotated[bool, flag("--pin", "Show a working block always.")] = False,
+    pin: Annotated[bool, flag("--pin", "Always show a working block.")] = False,
     shared: Annotated[
-        list[str] | None, option("--share", "NAME=PERMISSION", "Another agent that sees it.")
+        list[str] | None, option("--share", "NAME=PERMISSION", "Another agent to share it with.")
     ] = None,
-    existing: Annotated[
-        bool, flag("--existing", "Take the one that is there, if there is one.")
-    ] = False,
+    existing: Annotated[bool, flag("--existing", "If the block exists, do nothing.")] = False,
 ) -> Result:
     """Create a block for an agent, or with --constellation one that all agents see."""
     block_reference(agent, label, constellation=constellation)
@@ -265,7 +265,7 @@ async def create(
             existing=existing,
             by="cli",
         )
-    return Result(block, f"Block {block.label!r} is there, at version {block.version}.")
+    return Result(block, f"Block {block.label!r} exists, at version {block.version}.")
 
 
 @command(app, "describe")
@@ -286,15 +286,15 @@ async def describe(
     schema: Schema = None,
     reason: Reason = "",
 ) -> Result:
-    """Change the settings of a block, not its text; what is not given stays."""
+    """Change the settings of a block, not its text; options that you leave out stay unchanged."""
     from asterism.memory.schemas import read_schema
     from asterism.types.memory import Describe
 
     values = (new_label, description, kind, limit, permission, audience, pin, schema)
     if all(value is None for value in values):
         raise InvalidInput(
-            f"Say what to change, such as --limit; {label!r} stays as it is. "
-            '"asterism block describe --help" shows what there is.'
+            f"Say what to change, such as --limit; {label!r} was not changed. "
+            '"asterism block describe --help" shows all options.'
         )
     form = read_schema(_read_schema(schema)) if schema is not None else None
     async with open_home(options) as home:
@@ -317,21 +317,23 @@ async def describe(
 async def share(
     home: Asterism,
     label: Label,
-    other: Annotated[str, argument("AGENT", "The agent that is to see it.")],
+    other: Annotated[str, argument("AGENT", "The agent to share it with.")],
     agent: AgentOption = None,
     constellation: Constellation = False,
     permission: Annotated[
-        Permission, option("--permission", None, "What that agent may do to it.")
+        Permission, option("--permission", None, "The permission of that agent.")
     ] = Permission.APPEND,
     reason: Reason = "",
 ) -> Result:
-    """Let another agent see a block, and do with it what the permission says."""
+    """Share a block with another agent, with a permission."""
     from asterism.types.memory import Share
 
     which = block_reference(agent, label, constellation=constellation)
     change = Share((await home.agents.get(other)).id, permission)
     block = await home.blocks.write(*which, change, reason=reason, by="cli")
-    return Result(block, f"{other} sees block {block.label!r} now, and may: {permission.value}.")
+    return Result(
+        block, f"Shared block {block.label!r} with {other}; permission: {permission.value}."
+    )
 
 
 @command(app, "unshare")
@@ -343,13 +345,13 @@ async def unshare(
     constellation: Constellation = False,
     reason: Reason = "",
 ) -> Result:
-    """Take a shared block away from an agent; what that agent wrote into it stays."""
+    """Stop sharing a block with an agent; text that the agent wrote stays in it."""
     from asterism.types.memory import Unshare
 
     which = block_reference(agent, label, constellation=constellation)
     change = Unshare((await home.agents.get(other)).id)
     block = await home.blocks.write(*which, change, reason=reason, by="cli")
-    return Result(block, f"{other} does not see block {block.label!r} any more.")
+    return Result(block, f"{other} no longer sees block {block.label!r}.")
 
 
 @command(app, "retire")
@@ -361,10 +363,10 @@ async def retire(
     reason: Reason = "",
     yes: Yes = False,
 ) -> Result:
-    """Retire a block: no agent sees it any more, and its history stays."""
+    """Retire a block: agents no longer see it; its history stays."""
     from asterism.types.memory import Retire
 
-    require_yes(f"Retire block {one_line(label)!r}? No agent will see it any more.", yes=yes)
+    require_yes(f"Retire block {one_line(label)!r}? Agents will no longer see it.", yes=yes)
     which = block_reference(agent, label, constellation=constellation)
     async with open_home(options) as home:
         block = await home.blocks.write(*which, Retire(), reason=reason, by="cli")
@@ -377,7 +379,7 @@ def _read_share(text: str) -> tuple[str, Permission]:
         return name, Permission(permission or Permission.APPEND)
     except ValueError:
         raise InvalidInput(
-            f"--share {text!r} names no permission. Write NAME=PERMISSION with one of "
+            f"--share {text!r} has no valid permission. Write NAME=PERMISSION with one of "
             f"{', '.join(level.value for level in Permission)}. Nothing was created."
         ) from None
 
@@ -409,7 +411,7 @@ async def edit(
     section: Section = None,
     reason: Reason = "",
 ) -> Result:
-    """Edit a block in your editor, or by one of the options without it."""
+    """Edit a block in your editor, or with one of the options."""
     which = block_reference(agent, label, constellation=constellation)
     ways = {
         "--text": text,
@@ -424,11 +426,11 @@ async def edit(
     }
     way = only_one(list(ways.items()), needed=False)
     if everywhere and way != "--replace":
-        raise InvalidInput("--all goes with --replace. Nothing was changed.")
+        raise InvalidInput("--all needs --replace. Nothing was changed.")
     if way is None:
         if section is not None:
             raise InvalidInput(
-                "--section goes with an option such as --append; in the editor you see the whole "
+                "--section needs an option such as --append; in the editor you see the whole "
                 "block. Nothing was changed."
             )
         return await _edit_in_editor(options, which, reason)
@@ -439,7 +441,7 @@ async def edit(
     same = block.version == before
     return Result(
         block,
-        f"Nothing changed: block {block.label!r} says that already." if same else _used(block),
+        f"Nothing changed: block {block.label!r} already has this text." if same else _used(block),
     )
 
 
@@ -465,7 +467,7 @@ def _read_edit(way: str, value: Any, section: str | None, *, everywhere: bool) -
             number = number_of(index)
             if number is None:
                 raise InvalidInput(
-                    f"--item {one_line(value, 60)!r} has no number of an item. Write N=VALUE. "
+                    f"--item {one_line(value, 60)!r} has no item number. Write N=VALUE. "
                     "Nothing was changed."
                 )
             return memory.SetItem(number, _json_or_text(content), section)
@@ -512,11 +514,11 @@ async def _edit_in_editor(options: Options, which: tuple[str | None, str], reaso
         async with open_home(options) as home:
             after = await home.blocks.write(*which, change, reason=reason, by="cli")
     except AsterismError as error:
-        error.add_note(f"What you wrote is kept in {draft.file}.")
+        error.add_note(f"Your text is saved in {draft.file}.")
         raise
     draft.discard()
     meanwhile = after.version - block.version - 1
-    more = " What others wrote meanwhile is kept." if meanwhile > 0 else ""
+    more = " Edits of others since then are kept." if meanwhile > 0 else ""
     return Result(after, f"{_used(after)}{more}")
 
 
@@ -535,11 +537,11 @@ async def undo(
     constellation: Constellation = False,
     reason: Reason = "",
 ) -> Result:
-    """Take back the latest edit that was not taken back."""
+    """Undo the latest edit that is not undone yet."""
     from asterism.types.memory import Undo
 
     which = block_reference(agent, label, constellation=constellation)
-    return await _step(home, which, Undo(), reason, "Took back edit {}")
+    return await _step(home, which, Undo(), reason, "Undid edit {}")
 
 
 @command(app, "redo")
@@ -550,11 +552,11 @@ async def redo(
     constellation: Constellation = False,
     reason: Reason = "",
 ) -> Result:
-    """Make the latest edit that was taken back again."""
+    """Redo the edit that was undone last."""
     from asterism.types.memory import Redo
 
     which = block_reference(agent, label, constellation=constellation)
-    return await _step(home, which, Redo(), reason, "Took back undo {}")
+    return await _step(home, which, Redo(), reason, "Undid undo {}")
 
 
 @command(app, "revert")
@@ -566,11 +568,11 @@ async def revert(
     constellation: Constellation = False,
     reason: Reason = "",
 ) -> Result:
-    """Take back one edit by its number; what came after it stays."""
+    """Undo one edit by its number; later edits stay."""
     from asterism.types.memory import Revert
 
     which = block_reference(agent, label, constellation=constellation)
-    return await _step(home, which, Revert(edit), reason, f"Took back edit {edit}")
+    return await _step(home, which, Revert(edit), reason, f"Undid edit {edit}")
 
 
 async def _step(
@@ -593,13 +595,13 @@ async def restore(
     constellation: Constellation = False,
     reason: Reason = "",
 ) -> Result:
-    """Make a block what it was at a version or a moment; that is an edit like any other."""
+    """Restore a block to a version or a moment; this is a new edit."""
     from asterism.types.memory import Restore
 
     which = block_reference(agent, label, constellation=constellation)
     version = await _version_at(home, which, point)
     block = await home.blocks.write(*which, Restore(version), reason=reason, by="cli")
-    return Result(block, f"Block {block.label!r} says what it said at version {version}.")
+    return Result(block, f"Block {block.label!r} has the text of version {version} again.")
 
 
 async def _version_at(
@@ -611,8 +613,8 @@ async def _version_at(
     version = await home.blocks.version_at(*which, read_moment(point))
     if needed and version == 0:
         raise NotFound(
-            f"Block {which[1]!r} was not there yet at that moment ({point}). "
-            f'"asterism block history {which[1]}" shows when it was made. Nothing was changed.'
+            f"Block {which[1]!r} did not exist at that moment ({point}). "
+            f'"asterism block history {which[1]}" shows when it was created. Nothing was changed.'
         )
     return version
 
@@ -636,7 +638,7 @@ async def history(
     edits = await home.blocks.history(*which, limit=limit, before=before)
     columns: list[Column[EditRecord]] = [
         Column("edit", lambda edit: str(edit.number)),
-        Column("when", lambda edit: local_short(edit.at)),
+        Column("when", lambda edit: local_short(edit.at_ms)),
         Column("what", lambda edit: edit.kind),
         Column("by", lambda edit: edit.author, prose=True),
         Column("stands", _standing),
@@ -648,8 +650,8 @@ async def history(
 
 def _standing(edit: EditRecord) -> str:
     if edit.undone_by is not None:
-        return f"taken back by {edit.undone_by}"
-    return f"takes back {edit.undoes}" if edit.undoes is not None else ""
+        return f"undone by {edit.undone_by}"
+    return f"undoes {edit.undoes}" if edit.undoes is not None else ""
 
 
 @command(app, "diff", readonly=True)
@@ -657,7 +659,7 @@ async def diff(
     home: Asterism,
     label: Label,
     first: Annotated[str, argument("A", 'A version, or a moment such as "1 hour ago".')],
-    second: Annotated[str | None, argument("B", "Another; if not given, now.")] = None,
+    second: Annotated[str | None, argument("B", "Another version or moment; default: now.")] = None,
     agent: AgentOption = None,
     constellation: Constellation = False,
 ) -> Result:
@@ -669,7 +671,7 @@ async def diff(
     else:
         b = await _version_at(home, which, second, needed=False)
     text = await home.blocks.diff(*which, a, b)
-    part = _Diff(text) if text else f"Versions {a} and {b} say the same."
+    part = _Diff(text) if text else f"Versions {a} and {b} are equal."
     return Result({"a": a, "b": b, "diff": text}, part)
 
 
@@ -695,19 +697,19 @@ class _Diff:
 async def blame(
     home: Asterism, label: Label, agent: AgentOption = None, constellation: Constellation = False
 ) -> Result:
-    """Show of each line of a block who wrote it, when and why."""
+    """For each line of a block, show who wrote it, when and why."""
     which = block_reference(agent, label, constellation=constellation)
-    found = await home.blocks.blame(*which)
+    lines = await home.blocks.blame(*which)
     columns: list[Column[tuple[int, Line, list[EditRecord]]]] = [
         Column("line", lambda row: str(row[0])),
         Column("edit", lambda row: ", ".join(str(edit.number) for edit in row[2])),
-        Column("when", lambda row: local_short(row[2][-1].at) if row[2] else ""),
+        Column("when", lambda row: local_short(row[2][-1].at_ms) if row[2] else ""),
         Column("by", lambda row: _authors(row[2]), prose=True),
         Column("why", lambda row: row[2][-1].reason if row[2] else "", least=100, prose=True),
         Column("text", lambda row: row[1].text, prose=True),
     ]
-    rows = [(number, line, edits) for number, (line, edits) in enumerate(found, 1)]
-    return Result(blame_view(found), ItemTable(columns, rows, "The block says nothing."))
+    rows = [(number, line, edits) for number, (line, edits) in enumerate(lines, 1)]
+    return Result(blame_view(lines), ItemTable(columns, rows, "The block is empty."))
 
 
 def _authors(edits: Sequence[EditRecord]) -> str:
@@ -726,7 +728,7 @@ async def merge(
     constellation: Constellation = False,
     reason: Reason = "",
 ) -> Result:
-    """Merge what another replica of this block has written."""
+    """Merge the updates of another replica of this block."""
     from asterism.types.memory import Merge
 
     change = Merge(read_bytes(file))
@@ -740,7 +742,7 @@ async def merge(
 async def export_updates(
     home: Asterism,
     label: Label,
-    file: Annotated[Path, argument("FILE", "A file that is not there yet; - is stdout.")],
+    file: Annotated[Path, argument("FILE", "A new file; - is stdout.")],
     agent: AgentOption = None,
     constellation: Constellation = False,
 ) -> Result | None:

@@ -52,7 +52,7 @@ _MAX_LINES = 60
 _log = logging.getLogger(__name__)
 
 AgentName = Annotated[
-    str | None, option("--agent", "NAME", "Whom to talk to; else the first agent.")
+    str | None, option("--agent", "NAME", "The agent to talk to; default: the first agent.")
 ]
 Once = Annotated[
     str | None, option("--once", "TEXT", "Ask this, print the answer and end; - reads stdin.")
@@ -61,9 +61,11 @@ Images = Annotated[
     list[Path] | None, option("--image", "FILE", "Show this image too, with --once; repeatable.")
 ]
 Schema = Annotated[
-    Path | None, option("--schema", "FILE", "With --once: answer in JSON that fulfils this schema.")
+    Path | None, option("--schema", "FILE", "With --once: answer in JSON that follows this schema.")
 ]
-Yes = Annotated[bool, flag("--yes -y", "Ask nothing at a first start; take what is there.")]
+Yes = Annotated[
+    bool, flag("--yes -y", "At a first start, ask no questions and use the first available model.")
+]
 
 
 def chat(
@@ -82,7 +84,7 @@ def chat(
     if once is None and interactive and not options.json:
         if image or schema:
             raise InvalidInput(
-                "--image and --schema go with --once TEXT or a message from a pipe. In a "
+                "--image and --schema need --once TEXT or a message from a pipe. In a "
                 "conversation, /image FILE TEXT shows an image. Nothing was sent."
             )
         if play is None:
@@ -105,7 +107,7 @@ def _ask_once(options: Options, agent: str | None, text: str, attached: dict[str
         who = thread.run(_choose(thread.home, agent))
         older = len(thread.home.taken_up)
         if older and not options.json:
-            note(f"Took up {plural(older, 'message')} accepted before the last stop.")
+            note(f"Continuing {plural(older, 'message')} from before the restart.")
         outcome = _answer(thread, who, text, attached)
     return outcome_result(outcome, who.name)
 
@@ -128,8 +130,8 @@ def _standard_input() -> str:
     raw = sys.stdin.buffer.read(limit + 1)
     if len(raw) > limit:
         raise InvalidInput(
-            f"The message is longer than {limit:,} bytes, and at most {MAX_MESSAGE_LENGTH:,} "
-            "characters can be taken. Send it in parts. Nothing was stored."
+            f"The message is longer than {limit:,} bytes; the limit is {MAX_MESSAGE_LENGTH:,} "
+            "characters. Send it in parts. Nothing was stored."
         )
     try:
         return raw.decode()
@@ -161,7 +163,7 @@ def _read_schema(path: Path) -> dict[str, Any]:
     else:
         if isinstance(schema, dict):
             return cast("dict[str, Any]", schema)
-        why = "it holds no JSON object"
+        why = "it is not a JSON object"
     raise InvalidInput(
         f"The schema {str(path)!r} cannot be read: {why}. Name a file with a JSON schema. Nothing "
         "was sent."
@@ -197,9 +199,11 @@ class Chat:
         "agents": "all agents",
         "agent": "NAME talk to another agent",
         "turns": "the latest turns of this agent",
+        "why": "where the fact that was kept last comes from",
+        "undo": "take back what was kept last",
         "image": "FILE [TEXT] show an image",
-        "approve": "[ID] let a call happen that waits for you",
-        "deny": "[ID] [WHY] do not let it happen",
+        "approve": "[ID] approve a call that waits for you",
+        "deny": "[ID] [WHY] deny a call",
         "quit": "leave; Ctrl-D does too",
     }
 
@@ -211,6 +215,8 @@ class Chat:
         self._prompt = prompt
         self._shown: set[str] = set()
         """Turns that were followed on the screen."""
+        self._kept: dict[str, Signal] = {}
+        """What was shown as kept and not taken back, by the signal's id."""
         self._watching: Future[None] = thread.start(self._watch_agent(agent))
         self._warming: Future[None] = thread.start(self._home.agents.warm(agent))
 
@@ -257,15 +263,11 @@ class Chat:
         others = len(turns) - len(ours)
         if others:
             self._screen.note(
-                f"Took up {plural(others, 'message')} to other agents; /turns and "
+                f"Continuing {plural(others, 'message')} to other agents; /turns and "
                 '"asterism turn list" show them.'
             )
         if ours:
-            answer = "the answer" if len(ours) == 1 else "the answers"
-            self._screen.note(
-                f"Took up {plural(len(ours), 'message')} accepted before the last stop; "
-                f"here {'is' if len(ours) == 1 else 'are'} {answer}:"
-            )
+            self._screen.note(f"Continuing {plural(len(ours), 'message')} from before the restart:")
         for turn_id in ours:
             self._screen.note(
                 f"› {one_line(self._thread.run(_message_of(self._home, turn_id)), 200)}"
@@ -293,7 +295,7 @@ class Chat:
             except AsterismError as error:
                 self._screen.fail(error.message)
             except KeyboardInterrupt:
-                self._screen.note("(The turn goes on at the next start.)")
+                self._screen.note("(The turn continues at the next start.)")
                 return
 
     def _handle(self, line: str) -> None:
@@ -309,12 +311,14 @@ class Chat:
             "agents": self._agents,
             "agent": self._switch,
             "turns": self._turns,
+            "why": self._why,
+            "undo": self._undo,
             "image": self._image,
             "approve": self._approve,
             "deny": self._deny,
         }
         if name not in commands:
-            raise NotFound(f"There is no command /{name}. /help shows what there is.")
+            raise NotFound(f"There is no command /{name}. /help shows all commands.")
         commands[name](rest.strip())
 
     def _image(self, rest: str) -> None:
@@ -363,7 +367,7 @@ class Chat:
                         self._shown.add(turn_id)
                         if stopping:
                             self._stop(turn_id)
-                    self._screen.show(signal)
+                    self._show(signal)
                 except KeyboardInterrupt:
                     if stopping:
                         raise
@@ -380,6 +384,16 @@ class Chat:
         async for signal in self._home.agents.watch(agent):
             if signal.kind in ("ended", "parked"):
                 self._prompt.announce(lambda signal=signal: self._show_watched(agent, signal))
+            elif signal.kind == "kept":
+                self._prompt.announce(lambda signal=signal: self._show(signal))
+
+    def _show(self, signal: Signal) -> None:
+        """Show a signal; what was kept is shown once, however it was heard of."""
+        if signal.kind == "kept":
+            if signal.id in self._kept:
+                return
+            self._kept[signal.id] = signal
+        self._screen.show(signal)
 
     def _show_watched(self, agent: Agent, signal: Signal) -> None:
         if signal.turn_id not in self._shown:
@@ -415,10 +429,43 @@ class Chat:
         columns: list[Column[TurnRecord]] = [
             Column("turn", lambda turn: turn.id),
             Column("state", lambda turn: turn.state.value, state=True),
-            Column("opened", lambda turn: local_short(turn.opened_at)),
+            Column("opened", lambda turn: local_short(turn.opened_at_ms)),
         ]
         turns = self._thread.run(self._home.turns.list(self._agent, limit=10))
         self._show_table(ItemTable(columns, turns, "No turns yet."))
+
+    def _why(self, _: str) -> None:
+        from asterism.cli.memory import TraceTree
+
+        signal = self._last_kept()
+        where, text = signal.data["where"], signal.data["text"]
+        if where == "human":
+            lines = self._thread.run(self._home.blocks.get(self._agent, where)).lines
+            kept = text.casefold()
+            numbers = [
+                number for number, line in enumerate(lines, 1) if kept in line.text.casefold()
+            ]
+            where = f"{where}:{numbers[0]}" if numbers else where
+        trace = self._thread.run(self._home.memory.why(where, agent=self._agent))
+        self._show_table(TraceTree(trace))
+
+    def _undo(self, _: str) -> None:
+        signal = self._last_kept()
+        writes = self._thread.run(self._home.memory.revert_turn(signal.turn_id, by="chat"))
+        for id in [id for id, kept in self._kept.items() if kept.turn_id == signal.turn_id]:
+            del self._kept[id]
+        self._screen.note(f"Took back: {one_line(signal.data['text'], 200)}")
+        for sentence in writes.left:
+            self._screen.warn(sentence)
+
+    def _last_kept(self) -> Signal:
+        for signal in reversed(self._kept.values()):
+            if signal.agent_id == self._agent.id:
+                return signal
+        raise NotFound(
+            f"{self._agent.name} has kept nothing since you opened this chat. "
+            f'"asterism block show human --agent {self._agent.name}" shows what it knows.'
+        )
 
     def _approve(self, rest: str) -> None:
         self._decide(rest, approved=True)
@@ -495,7 +542,7 @@ class ApprovalPrompt:
         self._show(question)
         try:
             for _ in range(MAX_ATTEMPTS):
-                typed = ask_line("Let it happen? ")
+                typed = ask_line("Approve? ")
                 if not typed:
                     break
                 answer = self._read(question, typed)
@@ -503,7 +550,7 @@ class ApprovalPrompt:
                     return answer
         except KeyboardInterrupt:
             pass
-        self._screen.note(f'It waits. "/approve" or "/deny WHY" answers {question.id} later.')
+        self._screen.note(f'The turn waits. "/approve" or "/deny WHY" answers {question.id} later.')
         return None
 
     def _read(self, question: ApprovalRecord, typed: str) -> tuple[bool, dict[str, Any]] | None:
@@ -535,8 +582,8 @@ class ApprovalPrompt:
         """Return a grant up to limits; without any, up to the amount that is asked for."""
         from asterism.types.permissions import Extent, Wish
 
-        asked = amount_of(read_effects(question.effects))
-        known = 0 < asked < math.inf
+        requested = amount_of(read_effects(question.effects))
+        known = 0 < requested < math.inf
         if not typed and not known:
             typed = ask_line("How many a day? ")
             typed = f"{typed}/day" if typed.isdecimal() else typed
@@ -548,7 +595,7 @@ class ApprovalPrompt:
         if amount is None and per_day is None:
             if not known:
                 return None
-            amount = asked
+            amount = requested
         return Wish(Extent.ALWAYS, amount=amount, per_day=per_day)
 
     def _show(self, question: ApprovalRecord) -> None:

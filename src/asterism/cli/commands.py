@@ -22,7 +22,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -31,6 +31,8 @@ import typer
 from asterism.cli import log
 from asterism.cli.output import Output, as_json, printable
 from asterism.errors import AsterismError, InvalidInput, StoreMissing
+from asterism.records import dataclass
+from asterism.times import use_local_zone
 from asterism.views import problem, problem_of
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
-        help="The data directory; else ASTERISM_DATA, else the platform's usual place.",
+        help="The data directory (default: $ASTERISM_DATA, else the platform's usual directory).",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -64,7 +66,10 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="The configuration; else ASTERISM_CONFIG, else asterism.toml in the data directory.",
+        help=(
+            "The configuration file (default: $ASTERISM_CONFIG, else asterism.toml in the data "
+            "directory)."
+        ),
         rich_help_panel=_PANEL,
     ),
 ]
@@ -108,8 +113,7 @@ class Options:
             return self
         if record is not None and play is not None:
             raise InvalidInput(
-                "--record and --play exclude each other: a tape that plays needs no model. Give "
-                "one of them. Nothing was done."
+                "--record and --play cannot be used together. Choose one. Nothing was done."
             )
         if play is not None:
             from asterism.models.cassette import settings_to_play
@@ -146,6 +150,7 @@ async def open_home(
         on_problem=on_problem,
     ) as home:
         log.follow(home.settings)
+        use_local_zone(home.settings.zone if home.settings.timezone else None)
         yield home
 
 
@@ -357,7 +362,7 @@ def misuse(error: typer.TyperException, *, json: bool) -> int:
     stop = "" if detail.endswith((".", "?", "!")) else "."
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "asterism"
-    return usage_error(f'{detail}{stop} "{path} --help" shows what is there.', json=json)
+    return usage_error(f'{detail}{stop} "{path} --help" shows the valid usage.', json=json)
 
 
 def output_closed() -> int:
@@ -366,9 +371,9 @@ def output_closed() -> int:
     return FAILED
 
 
-def print_problem(found: Mapping[str, Any], *, json: bool) -> None:
+def print_problem(problem: Mapping[str, Any], *, json: bool) -> None:
     """Print a problem on standard error: a sentence, or a JSON object with `--json`."""
-    text = as_json(found) if json else f"asterism: {printable(found['detail'])}"
+    text = as_json(problem) if json else f"asterism: {printable(problem['detail'])}"
     print(text, file=sys.stderr)  # noqa: T201
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import Options, command, flag, group, open_home, option
 from asterism.cli.inputs import AgentArgument
 from asterism.cli.output import Column, Grid, ItemTable, Result, first_words, plural
 from asterism.errors import InvalidInput, NotFound
+from asterism.turns.shown import TokenBasis
 from asterism.views import context_view, without_secrets
 
 if TYPE_CHECKING:
@@ -18,30 +21,32 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.turns.shown import ShownContext, ShownLine
 
+_TOOL = "tool "
 _TAG = re.compile(r"^<block [^>]*>|</block>$")
 
-app = group("See what a model is shown, and why; make what is old shorter.")
+app = group("Show what a model sees, and why; compact old messages.")
 
 
 @command(app, "show")
 async def show(
     options: Options,
     agent: AgentArgument,
-    turn: Annotated[str | None, option("--turn", "ID", "What it saw in this turn.")] = None,
+    turn: Annotated[str | None, option("--turn", "ID", "The context of this turn.")] = None,
     step: Annotated[
-        int | None, option("--step", "N", "In this step of it; else the last.", min=0)
+        int | None, option("--step", "N", "The step of the turn; default: the last.", min=0)
     ] = None,
     present: Annotated[
-        list[str] | None, option("--present", "NAME", "As if this person were there, too.")
+        list[str] | None, option("--present", "NAME", "As if this person were also present.")
     ] = None,
     full: Annotated[bool, flag("--full", "Print the whole text.")] = False,
 ) -> Result:
-    """Show what a model would be shown now, or was shown in a turn, line by line."""
+    """Show what a model would see now, or saw in a turn, line by line."""
     if turn is None and step is not None:
-        raise InvalidInput("--step goes with --turn. Nothing was done.")
+        raise InvalidInput("--step needs --turn. Nothing was done.")
     if turn is not None and present:
         raise InvalidInput(
-            "--turn and --present exclude each other: who was there is known. Nothing was done."
+            "--turn and --present cannot be used together: the turn has recorded who was present. "
+            "Nothing was done."
         )
     async with open_home(options, readonly=True) as home:
         return await context_result(
@@ -59,15 +64,15 @@ async def context_result(
     full: bool = False,
 ) -> Result:
     """Return a context as a table, or with `full` word by word."""
-    found = await home.agents.get(agent)
+    agent_record = await home.agents.get(agent)
     if turn is None:
-        context = await home.contexts.now(found, present=present)
+        context = await home.contexts.now(agent_record, present=present)
     else:
         record, _ = await home.turns.get(turn)
-        if record.agent_id != found.id:
+        if record.agent_id != agent_record.id:
             raise NotFound(
-                f"Turn {turn} is not one of {found.name}'s. "
-                f'"asterism turn list --agent {found.name}" shows those.'
+                f"Turn {turn} is not one of {agent_record.name}'s. "
+                f'"asterism turn list --agent {agent_record.name}" shows those.'
             )
         context = await home.contexts.of_turn(turn, step)
     context = without_secrets(context)
@@ -97,7 +102,20 @@ def _table(context: ShownContext) -> ItemTable[ShownLine]:
         Column("why", lambda line: line.why, prose=True),
         Column("first words", _first_words, least=80),
     ]
-    return ItemTable(columns, context.lines, "A model would be shown nothing.")
+    return ItemTable(columns, list(_rows(context)), "The context is empty.")
+
+
+def _rows(context: ShownContext) -> Iterator[ShownLine]:
+    """Yield the lines of a context; its tools are one, which names them with their tokens."""
+    for is_tool, found in groupby(context.lines, key=lambda line: line.part.startswith(_TOOL)):
+        lines = list(found)
+        if not is_tool:
+            yield from lines
+            continue
+        named = ", ".join(f"{line.part.removeprefix(_TOOL)} {line.tokens:,}" for line in lines)
+        tokens = sum(line.tokens for line in lines)
+        what = f"tools ({len(lines)})"
+        yield replace(lines[0], part=what, tokens=tokens, why="the agent may call them", text=named)
 
 
 def _first_words(line: ShownLine) -> str:
@@ -105,22 +123,42 @@ def _first_words(line: ShownLine) -> str:
 
 
 def _totals(context: ShownContext) -> list[tuple[str, str]]:
-    cached = sum(line.tokens for line in context.lines if line.cached)
     of = "" if context.turn_id is None else f"step {context.step} of {context.turn_id}, "
+    small = ", with the short prompt for small models" if context.compact else ""
     rows = [
-        ("model", context.model or "unknown"),
+        ("model", (context.model or "unknown") + small),
         ("prefix", f"{of}epoch {context.epoch}: {context.why}"),
-        ("tokens", f"about {context.tokens:,}, {cached:,} of them sent before"),
+        ("tokens", _tokens(context)),
     ]
-    if context.tokens_in:
-        counted = f"{context.tokens_in:,} in ({context.tokens_cached:,} cached), "
-        rows.append(("vendor", f"counted {counted}{context.tokens_out:,} out"))
+    if context.difference:
+        rows.append(("differs", f"because {context.difference}"))
+    if context.turn_id is not None:
+        rows.append(("reply", f"{context.tokens_out:,} tokens"))
+    rows += [
+        ("left out", f"{part.what}, about {part.tokens:,} tokens: {part.why}")
+        for part in context.left_out
+    ]
     return rows
+
+
+def _tokens(context: ShownContext) -> str:
+    """Say how many tokens a context has, and how that is known."""
+    total = f"{context.tokens:,}"
+    if context.basis is TokenBasis.COUNTED and context.turn_id is None:
+        return f"{total}, as the model itself counts them now"
+    if context.basis is TokenBasis.COUNTED:
+        off = abs(context.estimate - context.tokens) / context.tokens
+        counted = f"{total}, as the vendor counted ({context.tokens_cached:,} from its cache)"
+        return f"{counted}; the estimate was {context.estimate:,}, {off:.1%} off"
+    if context.basis is TokenBasis.CORRECTED:
+        by = f"an estimate, corrected by what the vendor counted for {context.corrected_by}"
+        return f"about {total}: {by}"
+    return f"about {total}: an estimate by length; this model has not counted any context yet"
 
 
 @command(app, "compact")
 async def compact(home: Asterism, agent: AgentArgument) -> Result:
-    """Compact the older half of what an agent sees into a summary; the originals stay."""
+    """Compact the older half of an agent's context into a summary; the originals stay."""
     compacted = await home.contexts.compact(agent)
     summary, count = compacted.summary, compacted.facts
     facts = f", and saved {plural(count, 'fact')} into the archive" if count else ""

@@ -37,7 +37,7 @@ async def list_archival(options: Options, agent: AgentArgument) -> Result:
 
 @command(app, "show-context", readonly=True)
 async def show_context(home: Asterism, agent: AgentArgument) -> Result:
-    """Show what a model would be shown now; like "context show"."""
+    """Show what a model would see now; like "context show"."""
     return await context_result(home, agent)
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,7 @@ from asterism.cli.commands import FAILED, Options, flag, stored_keys
 from asterism.cli.output import Result, console, plural, printable
 from asterism.errors import AsterismError, Conflict, StoreMissing
 from asterism.private import others_may
+from asterism.records import dataclass
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -47,10 +48,10 @@ class CheckResult:
 async def doctor(
     options: Options,
     offline: Annotated[
-        bool, flag("--offline", "Do not ask the models, only look at what is here.")
+        bool, flag("--offline", "Do not call the models, only check this machine.")
     ] = False,
 ) -> Result:
-    """Show what is wrong and how to fix it, and ask each model for one token.
+    """Show problems and how to fix them, and ask each model for one token.
 
     Of what is at rest it only reads, and so works beside a running process.
     """
@@ -96,6 +97,7 @@ async def _examine(options: Options, *, offline: bool) -> list[CheckResult]:
     findings.append(finding)
     if settings is None:
         return findings
+    findings.append(_time_zone(settings))
     models = {settings.default_model}
     findings += [finding async for finding in _store(options, settings, models)]
     # What is wrong with the store is reported above.
@@ -104,6 +106,12 @@ async def _examine(options: Options, *, offline: bool) -> list[CheckResult]:
     findings.append(await _check_sandbox(settings, place))
     findings += await _check_servers(options, settings, offline=offline)
     return [*findings, *_channels(settings)]
+
+
+def _time_zone(settings: Settings) -> CheckResult:
+    now = datetime.now(settings.zone)
+    found = "set in the configuration" if settings.timezone else "that of this machine"
+    return CheckResult("time", OK, f"{now:%a %Y-%m-%d %H:%M} in {settings.zone_name}, {found}")
 
 
 # -- the place -----------------------------------------------------------------------------------
@@ -116,7 +124,7 @@ def _python() -> CheckResult:
 
 def _directory(place: Path) -> Iterator[CheckResult]:
     if not place.exists():
-        yield CheckResult("data", LOOK, f"{place} is not there yet.", '"asterism" creates it.')
+        yield CheckResult("data", LOOK, f"{place} does not exist yet.", '"asterism" creates it.')
         return
     if not place.is_dir():
         yield CheckResult(
@@ -161,9 +169,7 @@ def _configuration(options: Options) -> tuple[Settings | None, CheckResult]:
     except AsterismError as error:
         remedy = f"Correct it in {file} or in the environment."
         return None, CheckResult("configuration", BAD, error.message, remedy)
-    text = (
-        str(file) if file.exists() else f"{file} is not there, and need not be: defaults are used."
-    )
+    text = str(file) if file.exists() else f"{file} does not exist (optional): defaults are used."
     return settings, CheckResult("configuration", OK, text)
 
 
@@ -184,14 +190,12 @@ async def _store(
         ):
             faults = await home.database.check()
             if faults:
-                remedy = "Put it back from a backup or a snapshot, keeping the damaged file."
+                remedy = "Restore it from a backup or a snapshot, and keep the damaged file."
                 yield CheckResult(
                     "store", BAD, f"{kind} is damaged: {'; '.join(faults[:3])}", remedy
                 )
                 return
-            yield CheckResult(
-                "store", OK, f"{kind}, healthy, with a schema that this release knows"
-            )
+            yield CheckResult("store", OK, f"{kind}, healthy, with a supported schema")
             async for finding in _contents(home, options.place, models):
                 yield finding
     except StoreMissing as error:
@@ -215,7 +219,7 @@ async def _contents(home: Asterism, place: Path, models: set[str]) -> AsyncItera
     yield CheckResult("agents", OK, plural(len(agents), "agent"))
     holder = None if home.database.distributed else holder_of(place)
     if not home.database.distributed:
-        text = f"process {holder} is at work here" if holder else "none is at work here"
+        text = f"process {holder} is running here" if holder else "none is at work here"
         yield CheckResult("process", OK, text)
     yield await _searching(home)
     async for finding in _left(home, at_work=bool(holder) or home.database.distributed):
@@ -226,9 +230,9 @@ async def _searching(home: Asterism) -> CheckResult:
     """Say by what texts are found."""
     encoder = home.settings.search.encoder
     if encoder == "none":
-        return CheckResult("search", OK, "by words and static vectors; no encoder is wanted")
+        return CheckResult("search", OK, "by words and static vectors; no encoder is configured")
     if problem := await home.indexing.check():
-        return CheckResult("search", LOOK, problem, "Until then search goes by words, without it.")
+        return CheckResult("search", LOOK, problem, "Until then, search uses words only.")
     done, total = await home.indexing.progress()
     return CheckResult("search", OK, f"{encoder}: {done:,} of {total:,} indexed texts have vectors")
 
@@ -238,7 +242,7 @@ async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[CheckResult]:
     unfinished = len(await home.turns.unfinished())
     if unfinished and not at_work:
         text = f"{plural(unfinished, 'message')} not answered yet"
-        yield CheckResult("turns", LOOK, text, '"asterism" or "asterism serve" goes on with them.')
+        yield CheckResult("turns", LOOK, text, '"asterism" or "asterism serve" continues them.')
     else:
         yield await _stuck(home)
     if count := len(await home.approvals.list()):
@@ -263,15 +267,15 @@ async def _stuck(home: Asterism) -> CheckResult:
     stuck: list[str] = []
     for turn in await home.turns.list(limit=200):
         latest = now_ms() - int(limits.get(turn.agent_id, 0) * 1000) - 60_000
-        if turn.state.value == "open" and turn.opened_at < latest:
+        if turn.state.value == "open" and turn.opened_at_ms < latest:
             _, entries = await home.turns.get(turn.id)
             # Each decision of a person gives a turn its time anew.
-            if all(entry.at < latest for entry in entries if entry.is_decision):
+            if all(entry.at_ms < latest for entry in entries if entry.is_decision):
                 stuck.append(turn.id)
     if not stuck:
         return CheckResult("turns", OK, "none is stuck")
-    remedy = "See what holds them up in the log; a restart takes them up again."
-    return CheckResult("turns", LOOK, f"longer than they may be: {', '.join(stuck[:5])}", remedy)
+    remedy = "The log shows the reason; a restart continues them."
+    return CheckResult("turns", LOOK, f"over their time limit: {', '.join(stuck[:5])}", remedy)
 
 
 # -- channels ------------------------------------------------------------------------------------
@@ -308,7 +312,7 @@ async def _check_models(
 
 
 def _unused_vendor(vendor: str) -> CheckResult:
-    text = f"[models.{vendor}] is configured, and no agent uses it; it was not asked"
+    text = f"[models.{vendor}] is configured, but no agent uses it; it was not tested"
     return CheckResult("model", OK, text)
 
 
@@ -320,7 +324,7 @@ async def _check_model(
 
     vendor, _, name = model.partition(":")
     if settings.api_of(vendor, plugins.names("models")) == "demo":
-        text = f"{model} is built in, and not a language model."
+        text = f"{model} is built in; it is not a language model."
         return CheckResult("model", LOOK, text, '"asterism setup" finds or fetches a real one.')
     if vendor == EMBEDDED and (problem := _lacks_weights(name)):
         return problem
@@ -340,9 +344,9 @@ async def _ask_model(
     except AsterismError as error:
         return CheckResult("model", BAD, error.message)
     except TimeoutError:
-        text = f"{model} text nothing within {_MODEL_TIMEOUT:g} s."
+        text = f"{model} did not answer within {_MODEL_TIMEOUT:g} s."
         return CheckResult("model", BAD, text, "Ask it again when its server is less busy.")
-    how = "; it ran in a process of its own, which has ended" if embedded else ""
+    how = "; it ran in a separate process, which has ended" if embedded else ""
     return CheckResult("model", OK, f"{model} answers after {trial.seconds:.1f} s{how}")
 
 
@@ -363,7 +367,7 @@ def _check_offline(settings: Settings, model: str, keys: StoredKeys) -> CheckRes
             "asterism.toml."
         )
         return CheckResult("model", BAD, f"{model} needs a key, but {place.problem}.", remedy)
-    return CheckResult("model", OK, f"{model} is configured; without --offline it is asked")
+    return CheckResult("model", OK, f"{model} is configured; run without --offline to test it")
 
 
 def _lacks_weights(name: str) -> CheckResult | None:
@@ -389,14 +393,18 @@ async def _check_sandbox(settings: Settings, place: Path) -> CheckResult:
     """Say which sandbox programs would run in, after trying it."""
     from asterism.tools.builtin.shell import Workspaces, sandbox_status
 
-    found = await sandbox_status(Workspaces(place, lambda: settings))
-    if found.problem:
-        return CheckResult("sandbox", LOOK, found.problem, "Until then shell and own Python fail.")
-    if found.kind == "unsandboxed":
-        remedy = "Install bubblewrap, and take sandbox.allow_unsandboxed out of asterism.toml."
+    status = await sandbox_status(Workspaces(place, lambda: settings))
+    if status.problem:
+        return CheckResult(
+            "sandbox", LOOK, status.problem, "Until then, shell and registered Python tools fail."
+        )
+    if status.kind == "unsandboxed":
+        remedy = "Install bubblewrap, and remove sandbox.allow_unsandboxed from asterism.toml."
         return CheckResult("sandbox", LOOK, "Programs run with your rights.", remedy)
-    limitations = "; ".join(found.limitations)
-    return CheckResult("sandbox", OK, f"{found.kind}: {limitations}" if limitations else found.kind)
+    limitations = "; ".join(status.limitations)
+    return CheckResult(
+        "sandbox", OK, f"{status.kind}: {limitations}" if limitations else status.kind
+    )
 
 
 async def _check_servers(

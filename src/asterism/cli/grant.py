@@ -16,34 +16,37 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.permissions import Grant
 
-app = group("See what agents may do without asking each time, and change it.")
+app = group("Show and change what agents may do without asking each time.")
 
-AgentName = Annotated[str | None, option("--agent -a", "NAME", "Whose calls are meant.")]
+AgentName = Annotated[str | None, option("--agent -a", "NAME", "The agent whose calls to allow.")]
 
 
 @command(app, "list", readonly=True)
 async def list_grants(
     home: Asterism,
     agent: AgentName = None,
-    everything: Annotated[bool, flag("--all", "Also those that ended or were revoked.")] = False,
+    everything: Annotated[
+        bool, flag("--all", "Also show grants that ended or were revoked.")
+    ] = False,
 ) -> Result:
-    """Show the grants that still count."""
+    """Show the valid grants."""
     grants = await home.grants.list(agent, everything=everything)
     agents = await agent_names(home)
     columns: list[Column[Grant]] = [
         Column("grant", lambda grant: grant.id),
         Column("agent", lambda grant: agents.get(grant.agent_id or "", "all agents"), prose=True),
         Column("allows", grant_text, prose=True),
-        Column("given", lambda grant: local_short(grant.given_at), least=90),
+        Column("given", lambda grant: local_short(grant.given_at_ms), least=90),
     ]
     if everything:
         columns.append(
             Column(
-                "revoked", lambda grant: local_short(grant.revoked_at) if grant.revoked_at else ""
+                "revoked",
+                lambda grant: local_short(grant.revoked_at_ms) if grant.revoked_at_ms else "",
             )
         )
     shapes = [grant_view(grant, agents) for grant in grants]
-    return Result(shapes, ItemTable(columns, grants, "Nothing is granted: agents ask each time."))
+    return Result(shapes, ItemTable(columns, grants, "There are no grants: agents ask each time."))
 
 
 @command(app, "give")
@@ -53,19 +56,19 @@ async def give(
     agent: AgentName = None,
     everybody: Annotated[bool, flag("--everybody", "Calls of all agents.")] = False,
     pattern: Annotated[
-        list[str] | None, option("--pattern", "ARGUMENT=GLOB", "Which calls; several times.")
+        list[str] | None, option("--pattern", "ARGUMENT=GLOB", "Which calls it covers; repeatable.")
     ] = None,
     until: Annotated[str | None, option("--until", "TIME", "When it ends.")] = None,
-    uses: Annotated[int | None, option("--uses", "COUNT", "For how many calls.")] = None,
+    uses: Annotated[int | None, option("--uses", "COUNT", "The number of calls.")] = None,
     limit: Annotated[
         list[str] | None,
-        option("--limit", "LIMIT", "An amount each (50) or calls a day (3/day); several times."),
+        option("--limit", "LIMIT", "An amount per call (50) or calls a day (3/day); repeatable."),
     ] = None,
 ) -> Result:
     """Let an agent call a tool without asking."""
     if (agent is None) != everybody:
         raise InvalidInput(
-            "Say whose calls are meant: --agent NAME, or --everybody. Nothing was granted."
+            "Name the agent with --agent NAME, or use --everybody. Nothing was granted."
         )
     last = read_since(until) if until is not None else None
     globs = read_pattern(pattern)
@@ -89,6 +92,6 @@ async def revoke(
     home: Asterism,
     grant: Annotated[str, argument("ID", "The grant's id.")],
 ) -> Result:
-    """Take a grant back; from the next call on the agent asks again."""
+    """Revoke a grant; the agent asks again from the next call on."""
     revoked = await home.grants.revoke(grant)
-    return Result(revoked, f"{revoked.id} is revoked: {grant_text(revoked)} are asked for again.")
+    return Result(revoked, f"Revoked {revoked.id}: {grant_text(revoked)} need an approval again.")

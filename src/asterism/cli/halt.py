@@ -1,4 +1,4 @@
-"""`asterism halt` and `asterism resume`: all agents stop, and go on."""
+"""`asterism halt` and `asterism resume`: stop all agents, and let them continue."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 async def halt(
     home: Asterism,
-    reason: Annotated[str, argument("REASON", "Why; it is shown until they go on.")],
+    reason: Annotated[str, argument("REASON", "The reason; it is shown until they resume.")],
 ) -> Result:
-    """Stop all agents until "asterism resume"; what comes in meanwhile waits."""
+    """Stop all agents until "asterism resume"; new messages wait."""
     halted = await home.halts.halt(reason)
-    return Result(halted, 'Everything is halted. "asterism resume" lets the agents go on.')
+    return Result(halted, 'All agents are halted. "asterism resume" lets them continue.')
 
 
 async def resume(home: Asterism) -> Result:
-    """Let all agents go on after a halt."""
+    """Let all agents continue after a halt."""
     halted = await home.halts.resume()
     return Result(
-        halted, f"The agents go on. They were halted {local_text(halted.at)}: {halted.reason}"
+        halted, f"The agents continue. They were halted {local_text(halted.at_ms)}: {halted.reason}"
     )

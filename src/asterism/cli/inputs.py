@@ -28,16 +28,16 @@ _MAX_NAMES = 10
 _SHARED = "constellation"
 
 AgentArgument = Annotated[str, argument("AGENT", "The agent's name or id.")]
-AgentOption = Annotated[str | None, option("--agent -a", "NAME", "Whose memory is meant.")]
+AgentOption = Annotated[str | None, option("--agent -a", "NAME", "The agent whose memory to use.")]
 Constellation = Annotated[
     bool, flag("--constellation", "A block that belongs to all agents together.")
 ]
-Limit = Annotated[int, option("--limit", None, "How many at most.", min=1)]
+Limit = Annotated[int, option("--limit", None, "The maximum number.", min=1)]
 Yes = Annotated[bool, flag("--yes -y", "Do not ask.")]
-Reason = Annotated[str, option("--reason", "TEXT", "Why; the history keeps it.")]
+Reason = Annotated[str, option("--reason", "TEXT", "The reason; it is kept in the history.")]
 Record = Annotated[
     Path | None,
-    option("--record", "FILE", "Append what goes over the wire to models to this tape."),
+    option("--record", "FILE", "Record the requests to models and their answers on this tape."),
 ]
 Play = Annotated[
     Path | None, option("--play", "FILE", "Let models answer from this tape, without any network.")
@@ -55,7 +55,7 @@ def block_reference(
         return agent, label
     if agent is not None:
         raise InvalidInput(
-            "--agent and --constellation exclude each other. Give one of them. Nothing was done."
+            "--agent and --constellation cannot be used together. Choose one. Nothing was done."
         )
     return None, label if "/" in label else f"{_SHARED}/{label}"
 
@@ -90,17 +90,17 @@ def number_of(text: str) -> int | None:
     return int(text)
 
 
-def optional_moment(text: str | None) -> int | None:
+def optional_moment(text: str | None) -> datetime | None:
     """Return the moment that is named, if one is."""
     return read_moment(text) if text is not None else None
 
 
-def read_since(text: str, now: datetime | None = None) -> int:
+def read_since(text: str, now: datetime | None = None) -> datetime:
     """Return the first moment of the time that a person means, such as "last week" or a day."""
     return read_range(text, now, _read_phrase)[0]
 
 
-def read_until(text: str, now: datetime | None = None) -> int:
+def read_until(text: str, now: datetime | None = None) -> datetime:
     """Return the last moment of the time that a person means; a day is meant to its end."""
     return read_range(text, now, _read_phrase)[1]
 
@@ -135,7 +135,7 @@ def only_one(options: Sequence[tuple[str, object]], *, needed: bool = True) -> s
     names = [name for name, _ in options]
     if len(used) > 1:
         raise InvalidInput(
-            f"{' and '.join(used)} exclude each other. Give one of them. Nothing was done."
+            f"{' and '.join(used)} cannot be used together. Choose one. Nothing was done."
         )
     if not used and needed:
         raise InvalidInput(
@@ -157,19 +157,18 @@ def read_bytes(file: Path) -> bytes:
             raise TooLarge(MAX_BYTES)
     except NotRegular:
         raise InvalidInput(
-            f"{file} is not a regular file. Name one, or hand its content in at standard input, "
-            'as "-". Nothing was done.'
+            f"{file} is not a regular file. Name another file, or use - for standard input. "
+            "Nothing was done."
         ) from None
     except TooLarge:
         raise InvalidInput(
-            f"{_name(file)} has more than {MAX_BYTES >> 20:,} MB, which is the most that is read "
-            'at once. Split it; folders of documents are read with "asterism source add". '
+            f"{_name(file)} has more than {MAX_BYTES >> 20:,} MB, which is the limit. "
+            'Split it; folders of documents are read with "asterism source add". '
             "Nothing was done."
         ) from None
     except OSError as error:
         raise InvalidInput(
-            f"{file} cannot be read ({error.strerror}). Name a file that is there. "
-            "Nothing was done."
+            f"{file} cannot be read ({error.strerror}). Name a file that exists. Nothing was done."
         ) from None
     return content
 
@@ -203,7 +202,7 @@ def write_bytes(file: Path, content: bytes) -> None:
             out.write(content)
     except FileExistsError:
         raise InvalidInput(
-            f"{file} is there already. Name another file, or move it away. Nothing was written."
+            f"{file} already exists. Name another file, or move it. Nothing was written."
         ) from None
     except OSError as error:
         raise InvalidInput(
@@ -220,7 +219,7 @@ def require_yes(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidInput(
-            f"{question} This needs a confirmation, and there is no terminal to ask at. Add --yes. "
+            f"{question} This needs a confirmation. Run it in a terminal, or add --yes. "
             "Nothing was done."
         )
     try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = group("Store the keys of vendors and tools, encrypted; they are never shown.")
 
-Name = Annotated[str, argument("NAME", "A vendor's name, such as openai, or one of your own.")]
+Name = Annotated[str, argument("NAME", "A vendor's name, such as openai, or a name of your own.")]
 _SHORT = 8
 
 
@@ -28,21 +28,21 @@ async def set_key(
     name: Name,
     stdin: Annotated[bool, flag("--stdin", "Read the key from standard input.")] = False,
     from_env: Annotated[
-        str | None, option("--from-env", "VAR", "Take it from this environment variable.")
+        str | None, option("--from-env", "VAR", "Read it from this environment variable.")
     ] = None,
 ) -> Result:
-    """Store a key; it is asked for, and not shown while it is typed."""
+    """Store a key; the terminal asks for it and does not show it."""
     value = _read_key(name, stdin, from_env)
     async with open_home(options) as home:
         replaced = await home.keys.set(name, value, by="cli")
         place = home.keys.place()
-    former = "It replaces the former one. " if replaced else ""
+    former = "It replaces the earlier key. " if replaced else ""
     lines = [
         f"{name} is stored, encrypted. {former}The master key is in {place}: keep a copy of it."
     ]
     if len(value.strip()) < _SHORT:
         lines.append(
-            f"It has fewer than {_SHORT} characters: it cannot be taken out of logs and texts."
+            f"It has fewer than {_SHORT} characters: it cannot be redacted in logs and texts."
         )
     return Result({"name": name, "replaced": replaced}, *lines)
 
@@ -50,7 +50,7 @@ async def set_key(
 def _read_key(name: str, stdin: bool, from_env: str | None) -> str:
     if stdin and from_env:
         raise InvalidInput(
-            "--stdin and --from-env exclude each other. Give one of them. Nothing was stored."
+            "--stdin and --from-env cannot be used together. Choose one. Nothing was stored."
         )
     if from_env:
         value = os.environ.get(from_env, "")
@@ -64,7 +64,7 @@ def _read_key(name: str, stdin: bool, from_env: str | None) -> str:
         return sys.stdin.read()
     if not sys.stdin.isatty():
         raise InvalidInput(
-            f"There is no terminal to type the key of {name!r} at. Give it with --stdin or "
+            f"There is no terminal to type the key of {name!r}. Use --stdin or "
             "--from-env. Nothing was stored."
         )
     return ask_secret(f"Key of {name}")
@@ -72,17 +72,17 @@ def _read_key(name: str, stdin: bool, from_env: str | None) -> str:
 
 @command(app, "list", readonly=True)
 async def list_keys(home: Asterism) -> Result:
-    """Show which keys are stored, since when and for what: never what they are."""
+    """Show the names of the stored keys, since when and for what; never the keys."""
     keys = await home.keys.list()
     columns: list[Column[StoredKey]] = [
         Column("key", lambda key: key.name),
-        Column("stored", lambda key: local_text(key.created_at), least=80),
-        Column("last used", lambda key: local_short(key.used_at) if key.used_at else "never"),
+        Column("stored", lambda key: local_text(key.created_at_ms), least=80),
+        Column("last used", lambda key: local_short(key.used_at_ms) if key.used_at_ms else "never"),
         Column("used by", lambda key: ", ".join(key.used_by) or "nothing", prose=True),
     ]
     if any(key.problem for key in keys):
         columns.append(Column("problem", lambda key: key.problem or "", prose=True))
-    empty = 'No key is stored. "asterism key set NAME" stores one.'
+    empty = 'No keys are stored. "asterism key set NAME" stores a key.'
     return Result(keys, ItemTable(columns, keys, empty))
 
 
@@ -92,7 +92,7 @@ async def remove(home: Asterism, name: Name) -> Result:
     await home.keys.remove(name, by="cli")
     return Result(
         {"name": name},
-        f"{name} is removed. At its vendor it is still valid: withdraw it there, too.",
+        f"Removed the key {name}. It is still valid at its vendor: revoke it there, too.",
     )
 
 

@@ -72,26 +72,26 @@ def follow(settings: Settings) -> None:
 
 def secrets_of(settings: Settings, environ: Mapping[str, str]) -> set[str]:
     """Return what must not be written, from the configuration and the environment."""
-    found = {value for name, value in environ.items() if _SECRET_NAME.search(name)}
+    secrets = {value for name, value in environ.items() if _SECRET_NAME.search(name)}
     for model in settings.models.values():
         if model.key is not None:
-            found.add(model.key.get_secret_value())
+            secrets.add(model.key.get_secret_value())
     for header in settings.telemetry.headers.values():
-        found.add(header.get_secret_value())
+        secrets.add(header.get_secret_value())
     for channel in settings.channels.values():
-        found |= {
+        secrets |= {
             value
             for name, value in channel.options.items()
             if isinstance(value, str) and _SECRET_NAME.search(name)
         }
     if settings.store.url and (password := urlsplit(settings.store.url).password):
-        found |= {password, unquote(password)}
-    return found
+        secrets |= {password, unquote(password)}
+    return secrets
 
 
 def write_fault(place: Path, error: BaseException) -> Path:
     """Append a traceback to the log and return the file; elsewhere if the log cannot be written."""
-    text = _told(error)
+    text = _format_fault(error)
     file = place / FILE
     try:
         with open(file, "a", encoding="utf-8", errors="backslashreplace", opener=private) as log:
@@ -105,7 +105,7 @@ def write_fault(place: Path, error: BaseException) -> Path:
     return file
 
 
-def _told(error: BaseException) -> str:
+def _format_fault(error: BaseException) -> str:
     """Return a fault as the log in use writes it."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _LogFile) and handler.formatter is not None:

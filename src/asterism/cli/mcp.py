@@ -41,7 +41,7 @@ Name = Annotated[str, argument("NAME", "A server, by its name.")]
 @command(app, "list")
 async def list_servers(
     options: Options,
-    check: Annotated[bool, flag("--check", "Connect with each and ask for its tools.")] = False,
+    check: Annotated[bool, flag("--check", "Connect to each server and list its tools.")] = False,
 ) -> Result:
     """Show the servers that are configured, and how many tools each offers."""
 
@@ -49,17 +49,19 @@ async def list_servers(
         servers = home.mcp.list()
         return await asyncio.gather(*(_status(home, server, check=check) for server in servers))
 
-    found = await (_in_home_to_ask(options, find) if check else _in_home_to_read(options, find))
+    rows = await (_in_home_to_ask(options, find) if check else _in_home_to_read(options, find))
     columns: list[Column[tuple[McpServerStatus, str]]] = [
         Column("server", lambda row: row[0].name),
         Column("reached by", lambda row: row[0].settings.transport, least=80),
         Column("tools", lambda row: _count(row[0])),
-        Column("asked", lambda row: local_short(row[0].listing.at) if row[0].listing else "never"),
+        Column(
+            "asked", lambda row: local_short(row[0].listing.at_ms) if row[0].listing else "never"
+        ),
         Column("state", lambda row: _state(*row), prose=True),
     ]
     empty = 'No MCP server is configured. "asterism mcp add" adds one.'
-    shapes = [mcp_server_view(server, problem) for server, problem in found]
-    return Result(shapes, ItemTable(columns, found, empty))
+    shapes = [mcp_server_view(server, problem) for server, problem in rows]
+    return Result(shapes, ItemTable(columns, rows, empty))
 
 
 async def _in_home_to_read(options: Options, find: Callable[[Asterism], Awaitable[T]]) -> T:
@@ -150,22 +152,22 @@ async def add(
         list[str] | None, option("--header", "NAME=VALUE", "A header for requests.")
     ] = None,
     prefix: Annotated[
-        str | None, option("--prefix", "TEXT", "What its tools' names begin with here.")
+        str | None, option("--prefix", "TEXT", "The prefix of its tools' names.")
     ] = None,
     ask: Annotated[bool, flag("--ask", "Ask a person before each call of its tools.")] = False,
     trust_annotations: Annotated[
-        bool, flag("--trust-annotations", "Believe what the server says its tools do.")
+        bool, flag("--trust-annotations", "Trust the server's description of what its tools do.")
     ] = False,
     replace: Annotated[bool, flag("--replace", "Replace a server of this name.")] = False,
 ) -> Result:
-    """Add a server to the configuration. It is asked for its tools when asterism runs."""
+    """Add a server to the configuration. Its tools are listed when asterism runs."""
     from asterism.app.mcp import check_server
 
     table: dict[str, Any] = {}
     if where[0].startswith(("http://", "https://")):
         if len(where) > 1:
             raise InvalidInput(
-                f"Behind the address there is {where[1]!r}. Give one address, or a program. "
+                f"After the address there is {where[1]!r}. Write one address, or a program. "
                 "Nothing was changed."
             )
         table["url"] = where[0]
@@ -183,7 +185,7 @@ async def add(
     _check_name(name)
     file = _write(options, {name: table}, replace=replace)
     shape = {"name": name, **{key: value for key, value in table.items() if key != "env"}}
-    return Result(shape, f'{name} is in {file}. "asterism mcp tools {name}" shows what it offers.')
+    return Result(shape, f'Added {name} to {file}. "asterism mcp tools {name}" shows its tools.')
 
 
 def _check_name(name: str) -> None:
@@ -191,8 +193,8 @@ def _check_name(name: str) -> None:
 
     if not SERVER_NAME.fullmatch(name):
         raise InvalidInput(
-            f"{name!r} is not a valid name of a server: 1 to 32 of a-z, A-Z, 0-9, _ and - are "
-            "needed, such as 'github'. Nothing was changed."
+            f"{name!r} is not a valid server name. Use 1 to 32 of a-z, A-Z, 0-9, _ and -, "
+            "such as 'github'. Nothing was changed."
         )
 
 
@@ -204,7 +206,7 @@ def _write(options: Options, tables: dict[str, dict[str, Any]], *, replace: bool
     taken = [name for name in tables if name in configured]
     if taken and not replace:
         raise Conflict(
-            f"There is an MCP server {taken[0]!r} already. Choose another name, or give --replace. "
+            f"The MCP server {taken[0]!r} already exists. Choose another name, or use --replace. "
             "Nothing was changed."
         )
     changes: dict[tuple[str | int, ...], object] = {
@@ -215,7 +217,7 @@ def _write(options: Options, tables: dict[str, dict[str, Any]], *, replace: bool
 
 @command(app, "remove")
 async def remove(options: Options, name: Name) -> Result:
-    """Take a server out of the configuration, and forget its tools and the login at it."""
+    """Remove a server from the configuration, with its tools and its login."""
     from asterism.config.edit import save
 
     async with open_home(options) as home:
@@ -224,7 +226,7 @@ async def remove(options: Options, name: Name) -> Result:
         is_only = len(home.settings.mcp) == 1
     key = ("mcp",) if is_only else ("mcp", name)
     file = save(options.place, options.config, os.environ, {key: None})
-    return Result({"name": name}, f"{name} is removed from {file}.")
+    return Result({"name": name}, f"Removed {name} from {file}.")
 
 
 @command(app, "import")
@@ -236,7 +238,7 @@ async def import_servers(
     dry_run: Annotated[bool, flag("--dry-run", "Only show what would be imported.")] = False,
     replace: Annotated[bool, flag("--replace", "Replace servers of the same names.")] = False,
 ) -> Result:
-    """Import the servers that another program is configured for.
+    """Import MCP servers from the configuration of another program.
 
     Tokens and keys in the file are stored encrypted; the configuration only names them.
     """
@@ -275,7 +277,7 @@ def _checked(server: ImportedServer, configured: Any, *, replace: bool) -> Impor
     if server.refused:
         return server
     if server.name in configured and not replace:
-        taken = "not imported: there is one of this name already; --replace replaces it"
+        taken = "not imported: a server of this name exists; --replace replaces it"
         return dataclasses.replace(server, refused=taken)
     try:
         check_server(server.table)
@@ -289,7 +291,7 @@ async def login(
     home: Asterism,
     name: Name,
     no_browser: Annotated[
-        bool, flag("--no-browser", "Only print the address, and open no browser.")
+        bool, flag("--no-browser", "Only print the address; do not open a browser.")
     ] = False,
     port: Annotated[
         int | None, option("--port", "N", "The port that the browser comes back to.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -36,7 +36,9 @@ from asterism.cli.output import (
     printable,
 )
 from asterism.errors import InvalidInput, NotFound
+from asterism.records import dataclass
 from asterism.times import local_short, local_text, read_moment
+from asterism.views import health_view
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -49,13 +51,15 @@ if TYPE_CHECKING:
     from asterism.memory.why import Trace
     from asterism.types.memory import Passage
 
-app = group("Ask where memories come from, go back in time, forget, check, export and import.")
+app = group(
+    "Show where memories come from, see or undo the past, forget, check, export and import."
+)
 
 _CHECK_EVERY = 0.5
 """Seconds between two looks at how far the index is."""
 _MAX_QUOTE = 60
 
-ForgetReason = Annotated[str, option("--reason", "TEXT", "Why; the receipt keeps it.")]
+ForgetReason = Annotated[str, option("--reason", "TEXT", "The reason; it is kept in the receipt.")]
 Several = list[str] | None
 
 
@@ -94,36 +98,34 @@ async def as_of(
     """Show what an agent remembered at a moment."""
     then = read_moment(moment)
     async with open_home(options, readonly=True) as home:
-        found = await home.memory.as_of(agent, then, most=limit)
-    parts: list[Part | str] = [f"What {agent} remembered at {local_text(found.moment)}:"]
-    for seen in found.blocks:
+        memory = await home.memory.as_of(agent, then, most=limit)
+    parts: list[Part | str] = [f"What {agent} remembered at {local_text(memory.moment_ms)}:"]
+    for seen in memory.blocks:
         text = "\n".join(f"  {line.text}" for line in seen.lines) or "  (nothing)"
         parts += ["", f"block {seen.name}, version {seen.block.version}", text]
     columns: list[Column[Passage]] = [
         Column("passage", lambda passage: passage.id, least=80),
-        Column("known", lambda passage: local_short(passage.known_from)),
+        Column("known", lambda passage: local_short(passage.known_from_ms)),
         Column("text", lambda passage: one_line(passage.text, 160), prose=True),
     ]
-    parts += ["", ItemTable(columns, found.passages, "Its archive held nothing.")]
-    for source in found.sources:
+    parts += ["", ItemTable(columns, memory.passages, "Its archive was empty.")]
+    for source in memory.sources:
         size = f"{plural(source.documents, 'document')}, {plural(source.passages, 'passage')}"
         parts.append(f"source {source.name}: {size}")
-    return Result(found, *parts)
+    return Result(memory, *parts)
 
 
 @command(app, "revert")
 async def revert(
     options: Options,
-    turn: Annotated[str | None, argument("TURN", "Take back all that this turn wrote.")] = None,
-    block: Annotated[
-        str | None, option("--block", "LABEL", "Take back one edit of a block.")
-    ] = None,
-    edit: Annotated[int | None, option("--edit", "N", "Which edit of the block.", min=1)] = None,
+    turn: Annotated[str | None, argument("TURN", "Undo everything that this turn wrote.")] = None,
+    block: Annotated[str | None, option("--block", "LABEL", "Undo one edit of this block.")] = None,
+    edit: Annotated[int | None, option("--edit", "N", "The number of the edit.", min=1)] = None,
     agent: AgentOption = None,
     reason: Reason = "",
     yes: Yes = False,
 ) -> Result:
-    """Take back what one turn wrote to memory, or one edit of a block; what came after stays."""
+    """Undo what one turn wrote to memory, or one edit of a block; later edits stay."""
     if turn is not None and block is None and edit is None:
         return await _revert_turn(options, turn, reason, yes=yes)
     if turn is None and block is not None and edit is not None:
@@ -137,16 +139,18 @@ async def _revert_edit(
     agent, label = which
     if not yes:
         async with open_home(options, readonly=True) as home:
-            found = await home.blocks.history(*which, limit=1, before=number + 1)
-            if not found or found[0].number != number:
+            edits = await home.blocks.history(*which, limit=1, before=number + 1)
+            if not edits or edits[0].number != number:
                 latest = (await home.blocks.get(*which)).block.version
                 raise NotFound(
                     f"Block {label!r} has no edit {number}; its edits go from 1 to {latest}. "
                     "Nothing was changed."
                 )
-        edit = found[0]
-        what = f"edit {number} of {label!r} ({edit.kind} by {edit.author}, {local_text(edit.at)})"
-        require_yes(f"Take back {one_line(what)}?", yes=False)
+        edit = edits[0]
+        what = (
+            f"edit {number} of {label!r} ({edit.kind} by {edit.author}, {local_text(edit.at_ms)})"
+        )
+        require_yes(f"Undo {one_line(what)}?", yes=False)
     async with open_home(options) as home:
         return await block_commands.revert(home, label, number, agent, reason=reason)
 
@@ -162,7 +166,7 @@ async def _revert_turn(options: Options, turn: str, reason: str, *, yes: bool) -
             note(f"Turn {turn} wrote:")
             for line in _write_lines(writes, labels):
                 note(f"  {line}")
-            require_yes("Take all of this back? What came after it stays.", yes=False)
+            require_yes("Undo all of this? Later edits stay.", yes=False)
     async with open_home(options) as home:
         writes = await home.memory.revert_turn(turn, reason=reason, by="cli")
         labels = await _block_names(home)
@@ -193,9 +197,9 @@ async def fork(
     options: Options,
     agent: AgentArgument,
     target: Annotated[str, argument("TARGET", "The agent that gets the copy.")],
-    moment: Annotated[str | None, option("--at", "MOMENT", "As it was then, not as it is.")] = None,
+    moment: Annotated[str | None, option("--at", "MOMENT", "As it was at this moment.")] = None,
 ) -> Result:
-    """Give an agent a copy of another's memory, as it is or as it was at a moment."""
+    """Copy the memory of an agent to another agent, as it is or as it was at a moment."""
     then = optional_moment(moment)
     async with open_home(options) as home:
         copied = await home.memory.fork(agent, target, moment=then, by="cli")
@@ -215,11 +219,13 @@ async def fork(
 
 @command(app, "retain")
 async def retain(home: Asterism) -> Result:
-    """Delete what is older than the rules in [retention] allow; it is done daily, too."""
+    """Delete everything older than the rules in [retention] allow; this also runs daily."""
     rules, deleted = len(home.settings.retention), await home.memory.retain()
     shape = {"rules": rules, "deleted": deleted.counts, "unreached": deleted.unreached}
     if not rules:
-        line = "There are no rules: everything is kept. [retention] in asterism.toml makes some."
+        line = (
+            "There are no rules: everything is kept. Add rules under [retention] in asterism.toml."
+        )
         return Result(shape, line)
     figures = ", ".join(f"{kind} {count:,}" for kind, count in deleted.counts.items() if count)
     line = f"Deleted: {figures or 'nothing was old enough'}."
@@ -235,18 +241,19 @@ async def why(
     ref: Annotated[str, argument("REF", "A passage's or summary's id, LABEL or LABEL:LINE.")],
     agent: AgentOption = None,
 ) -> Result:
-    """Show where a memory comes from, down to the very messages and documents."""
+    """Show where a memory comes from, down to the original messages and documents."""
     trace = await home.memory.why(ref, agent=agent)
-    return Result(trace, _TraceTree(trace))
+    return Result(trace, TraceTree(trace))
 
 
 @dataclass(frozen=True, slots=True)
-class _TraceTree:
+class TraceTree:
     """Where a memory comes from, as a tree."""
 
     trace: Trace
 
     def show(self, out: Output) -> None:
+        """Show it as a tree at a terminal, else as indented lines."""
         if sys.stdout.isatty():
             console().print(_tree(self.trace))
             return
@@ -259,8 +266,8 @@ def _tree(trace: Trace, parent: Tree | None = None) -> Tree:
     from rich.tree import Tree
 
     label = Text(printable(trace.what), "bold" if parent is None else "")
-    if trace.at is not None:
-        label.append(f"  {local_text(trace.at)}", "dim")
+    if trace.at_ms is not None:
+        label.append(f"  {local_text(trace.at_ms)}", "dim")
     if trace.text:
         label.append(f"\n{printable(trace.text)}", "cyan")
     tree = Tree(label, guide_style="dim") if parent is None else parent.add(label)
@@ -270,7 +277,7 @@ def _tree(trace: Trace, parent: Tree | None = None) -> Tree:
 
 
 def _branch(trace: Trace, indent: str) -> Iterator[str]:
-    yield f"{indent}{trace.what}{f'  {local_text(trace.at)}' if trace.at is not None else ''}"
+    yield f"{indent}{trace.what}{f'  {local_text(trace.at_ms)}' if trace.at_ms is not None else ''}"
     for line in trace.text.split("\n") if trace.text else ():
         yield f"{indent}  | {line}"
     for child in trace.children:
@@ -279,23 +286,23 @@ def _branch(trace: Trace, indent: str) -> Iterator[str]:
 
 @command(app, "health", readonly=True)
 async def health(home: Asterism, agent: AgentArgument) -> Result:
-    """Show what is wrong with an agent's memory, and what to do; nothing is changed."""
-    found = await home.memory.health(agent)
+    """Show problems in an agent's memory and how to fix them; changes nothing."""
+    report = await home.memory.health(agent)
     parts: list[Part | str] = [
-        Grid([(name, f"{count:,}") for name, count in found.counts.items()]),
+        Grid([(name, f"{count:,}") for name, count in report.counts.items()]),
         "",
     ]
-    if not found.findings:
-        return Result(found, *parts, f"Nothing is wrong with what {agent} remembers.")
+    if not report.findings:
+        return Result(health_view(report), *parts, f"The memory of {agent} has no problems.")
     columns: list[Column[HealthIssue]] = [
         Column("what", lambda issue: issue.kind),
         Column("where", lambda issue: "\n".join(issue.ids[:2]), least=100),
         Column("says", lambda issue: issue.text, prose=True),
         Column("next move", lambda issue: issue.move, prose=True),
     ]
-    looked = f"the latest {found.looked_at:,}" if found.looked_at else "no"
-    count = f"{plural(len(found.findings), 'finding')}; {looked} passages were looked at."
-    return Result(found, *parts, ItemTable(columns, found.findings), count)
+    looked = f"the latest {report.checked_passages:,}" if report.checked_passages else "no"
+    count = f"{plural(len(report.findings), 'finding')}; {looked} passages were checked."
+    return Result(health_view(report), *parts, ItemTable(columns, report.findings), count)
 
 
 # -- forgetting ------------------------------------------------------------------------------------
@@ -317,11 +324,11 @@ class ForgetOptions:
 @command(app, "forget")
 async def forget(
     options: Options,
-    text: Annotated[Several, option("--text", "TEXT", "Wherever it occurs.")] = None,
+    text: Annotated[Several, option("--text", "TEXT", "A text, wherever it occurs.")] = None,
     passage: Annotated[Several, option("--passage", "ID", "A passage.")] = None,
     turn: Annotated[Several, option("--turn", "ID", "A turn, and what was written in it.")] = None,
     person: Annotated[Several, option("--person", "NAME", "A person and what they said.")] = None,
-    source: Annotated[Several, option("--source", "NAME", "What was read from a source.")] = None,
+    source: Annotated[Several, option("--source", "NAME", "All documents of a source.")] = None,
     block: Annotated[
         Several, option("--block", "OWNER/LABEL", "A block, with its history.")
     ] = None,
@@ -354,7 +361,7 @@ async def forget_result(
     async with open_home(options, readonly=True) as home:
         request, descriptions = await _find_wanted(home, wanted)
     if not options.json:
-        note("To be forgotten, wherever it occurs and in every former version:")
+        note("This will be forgotten, everywhere and in every earlier version:")
         for kind, description in descriptions:
             note(f"  {kind}: {description}")
     require_yes("Forget this for good? It cannot be brought back.", yes=yes)
@@ -375,7 +382,7 @@ async def _find_wanted(
         words.append(("passage", f"{passage.id}, {_quote(passage.text)}"))
     for turn_id in wanted.turns:
         turn, _ = await home.turns.get(turn_id)
-        when = local_text(turn.opened_at)
+        when = local_text(turn.opened_at_ms)
         words.append(("turn", f"{turn.id} of {when}, and what was written in it"))
     persons = [await home.people.get(who) for who in wanted.persons]
     words += [
@@ -414,10 +421,10 @@ def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
         yield ""
     times, places = plural(receipt.count, "time"), plural(len(receipt.places), "place")
     total = f"Found {times} in {places}, and forgotten" if receipt.count else "Found nowhere"
-    yield f"{total}. Receipt {receipt.id}, {local_text(receipt.at)}."
+    yield f"{total}. Receipt {receipt.id}, {local_text(receipt.at_ms)}."
     if receipt.summaries:
         yield (
-            f"Emptied: {len(receipt.summaries):,} of the summaries, since nobody can tell which of "
+            f"Emptied: {len(receipt.summaries):,} of the summaries, since it is unknown which of "
             "their words came from it."
         )
     for place, count in receipt.names.items():
@@ -425,7 +432,7 @@ def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
     for sentence in receipt.unreached:
         yield f"Not reached: {sentence}"
     if not receipt.finished:
-        yield "It is not finished: the next start goes on with it."
+        yield "It is not finished: the next start continues it."
 
 
 @command(app, "receipts", readonly=True)
@@ -433,10 +440,10 @@ async def receipts(
     home: Asterism,
     receipt: Annotated[str | None, argument("RECEIPT", "Show all of this one.")] = None,
 ) -> Result:
-    """Show the receipts of all that was forgotten, the newest first; never what it was."""
-    found = await home.memory.receipts()
+    """Show the receipts of forgotten memories, the newest first; never their content."""
+    all_receipts = await home.memory.receipts()
     if receipt is not None:
-        wanted = next((item for item in found if item.id == receipt), None)
+        wanted = next((item for item in all_receipts if item.id == receipt), None)
         if wanted is None:
             raise NotFound(
                 f'There is no receipt {receipt!r}. "asterism memory receipts" shows all.'
@@ -444,13 +451,13 @@ async def receipts(
         return Result(wanted, *_receipt(wanted))
     columns: list[Column[ForgetReceipt]] = [
         Column("receipt", lambda receipt: receipt.id),
-        Column("when", lambda receipt: local_short(receipt.at)),
+        Column("when", lambda receipt: local_short(receipt.at_ms)),
         Column("times", lambda receipt: f"{receipt.count:,}"),
         Column("by", lambda receipt: receipt.by, least=80, prose=True),
         Column("not reached", lambda receipt: f"{len(receipt.unreached):,}", least=80),
         Column("why", lambda receipt: receipt.reason, prose=True),
     ]
-    return Result(found, ItemTable(columns, found, "Nothing was forgotten yet."))
+    return Result(all_receipts, ItemTable(columns, all_receipts, "Nothing was forgotten yet."))
 
 
 # -- leaving and returning -------------------------------------------------------------------------
@@ -460,9 +467,7 @@ async def receipts(
 async def export(
     home: Asterism,
     agent: AgentArgument,
-    file: Annotated[
-        Path | None, option("--file", "FILE", "A file that is not there yet; else stdout.")
-    ] = None,
+    file: Annotated[Path | None, option("--file", "FILE", "A new file; default: stdout.")] = None,
     present: Annotated[
         list[str] | None, option("--present", "NAME", "Only what this person may see.")
     ] = None,
@@ -487,10 +492,10 @@ async def export(
 async def import_memory(
     options: Options,
     agent: AgentArgument,
-    file: Annotated[Path, argument("FILE", "What export has written; - reads stdin.")],
-    dry_run: Annotated[bool, flag("--dry-run", "Only say what would be done.")] = False,
+    file: Annotated[Path, argument("FILE", "An exported file; - reads stdin.")],
+    dry_run: Annotated[bool, flag("--dry-run", "Only show what would be done.")] = False,
 ) -> Result:
-    """Import a memory that was exported, and say what was not carried over."""
+    """Import an exported memory, and show what was not imported."""
     document = read_json(read_text(file), str(file), "Nothing was imported.")
     if not isinstance(document, dict):
         raise InvalidInput(f"{file} is not an export of a memory. Nothing was imported.")
@@ -500,9 +505,9 @@ async def import_memory(
         )
     verb = "Would import" if dry_run else "Imported"
     what = f"{plural(len(report.blocks), 'block')} and {plural(report.passages, 'passage')}"
-    merged = f"; {report.merged:,} were there already" if report.merged else ""
+    merged = f"; {report.merged:,} existed already" if report.merged else ""
     lines = [f"{verb} {what}{merged}."]
     if report.people:
         lines.append(f"Strangers now, without an account: {', '.join(report.people)}.")
-    lines += [f"Not carried: {sentence}" for sentence in report.left]
+    lines += [f"Not imported: {sentence}" for sentence in report.left]
     return Result(report, *lines)

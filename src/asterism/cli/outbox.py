@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.turns import Delivery
 
-app = group("See deliveries that wait or were given up, and try them again.")
+app = group("Show deliveries that are waiting or have failed, and retry them.")
 
 
 class DeliveryState(StrEnum):
@@ -27,7 +27,8 @@ class DeliveryState(StrEnum):
 async def list_deliveries(
     home: Asterism,
     state: Annotated[
-        DeliveryState | None, option("--state", None, "Only those; else all that are not sent.")
+        DeliveryState | None,
+        option("--state", None, "Only deliveries in this state; default: all that are not sent."),
     ] = None,
 ) -> Result:
     """Show deliveries, oldest first."""
@@ -41,7 +42,7 @@ async def list_deliveries(
         ),
         Column("error", lambda delivery: delivery.error or "", prose=True),
     ]
-    empty = "Nothing is on its way, and nothing was given up."
+    empty = "No deliveries are waiting, and none has failed."
     return Result(deliveries, ItemTable(columns, deliveries, empty))
 
 
@@ -50,9 +51,9 @@ async def retry(
     home: Asterism,
     key: Annotated[str, argument("KEY", "The delivery's key.")],
 ) -> Result:
-    """Put a dead delivery back on its way; the next process at work tries it."""
+    """Retry a dead delivery; the next running process sends it."""
     await home.outbox.retry(key)
     return Result(
         {"key": key, "state": DeliveryState.WAITING},
-        f'{key} is on its way again; "asterism serve" or "asterism chat" tries it.',
+        f'{key} will be retried by "asterism serve" or "asterism chat".',
     )

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.agents import Person
 
-app = group("Say who people are, where they write from, and how far they are trusted.")
+app = group("Manage people, their accounts, and how far they are trusted.")
 
 Who = Annotated[str, argument("WHO", "The person's name, id or account (CHANNEL:SENDER).")]
 Account = Annotated[str, argument("ACCOUNT", "CHANNEL:SENDER, such as discord:4711.")]
-FreeName = Annotated[str, argument("NAME", "A name that is free.")]
+FreeName = Annotated[str, argument("NAME", "A new name.")]
 Roles = Annotated[
-    list[str] | None, option("--role", "ROLE", "A role, such as family; once for each.")
+    list[str] | None, option("--role", "ROLE", "A role, such as family; repeat for each role.")
 ]
 
 
@@ -34,7 +34,7 @@ class PersonTrust(StrEnum):
 
 @command(app, "list", readonly=True)
 async def list_persons(home: Asterism) -> Result:
-    """Show everybody who is known, the owner first."""
+    """Show all people, the owner first."""
     persons = await home.people.list()
     columns: list[Column[Person]] = [
         Column("person", lambda person: person.name, prose=True),
@@ -43,7 +43,7 @@ async def list_persons(home: Asterism) -> Result:
         Column("accounts", _accounts, prose=True),
         Column("id", lambda person: person.id, least=120),
     ]
-    return Result(persons, ItemTable(columns, persons, "Nobody is known."))
+    return Result(persons, ItemTable(columns, persons, "There are no people."))
 
 
 @command(app, "show", readonly=True)
@@ -56,7 +56,7 @@ async def show(home: Asterism, who: Who) -> Result:
         ("trust", person.trust.value),
         ("roles", _roles(person)),
         ("accounts", "\n".join(_accounts(person).split(", ")) or "none"),
-        ("since", local_text(person.created_at) if person.created_at else "ever"),
+        ("since", local_text(person.created_at_ms) if person.created_at_ms else "ever"),
     ]
     return Result(person, Grid(rows))
 
@@ -78,18 +78,18 @@ async def add(
     ] = PersonTrust.KNOWN,
     role: Roles = None,
 ) -> Result:
-    """Add a person; "person link" says where they write from."""
+    """Add a person; "person link" adds an account."""
     from asterism.types.agents import Trust
 
     person = await home.people.create(name, trust=Trust(trust), roles=role or ())
-    return Result(person, f"{person.name} is known now.")
+    return Result(person, f"Added {person.name}.")
 
 
 @command(app, "rename")
 async def rename(home: Asterism, who: Who, name: FreeName) -> Result:
-    """Give a person another name."""
+    """Rename a person."""
     person = await home.people.rename(who, name)
-    return Result(person, f"{person.name} is the name from now on.")
+    return Result(person, f"The new name is {person.name}.")
 
 
 @command(app, "trust")
@@ -98,23 +98,23 @@ async def set_trust(
     who: Who,
     trust: Annotated[PersonTrust, argument("LEVEL", "known or stranger.")],
 ) -> Result:
-    """Say how far a person is trusted."""
+    """Set how far a person is trusted."""
     from asterism.types.agents import Trust
 
     person = await home.people.set_trust(who, Trust(trust))
-    return Result(person, f"{person.name} is: {person.trust.value}.")
+    return Result(person, f"{person.name} is now: {person.trust.value}.")
 
 
 @command(app, "roles")
 async def set_roles(
     options: Options,
     who: Who,
-    roles: Annotated[list[str] | None, argument("ROLE", "The roles from now on.")] = None,
-    none: Annotated[bool, flag("--none", "Take all roles away.")] = False,
+    roles: Annotated[list[str] | None, argument("ROLE", "The new roles.")] = None,
+    none: Annotated[bool, flag("--none", "Remove all roles.")] = False,
 ) -> Result:
-    """Give a person these roles and no others."""
+    """Replace the roles of a person."""
     if bool(roles) == none:
-        raise InvalidInput("Name the roles, or take all away with --none. Nothing was changed.")
+        raise InvalidInput("Name the roles, or remove all with --none. Nothing was changed.")
     async with open_home(options) as home:
         person = await home.people.set_roles(who, roles or ())
     return Result(person, f"{person.name} has roles: {_roles(person)}.")
@@ -122,33 +122,33 @@ async def set_roles(
 
 @command(app, "link")
 async def link(home: Asterism, who: Who, account: Account) -> Result:
-    """Say that an account belongs to a person."""
+    """Link an account to a person."""
     person = await home.people.link(who, account)
-    return Result(person, f"{person.name} writes from: {_accounts(person) or 'no account'}.")
+    return Result(person, f"Accounts of {person.name}: {_accounts(person) or 'none'}.")
 
 
 @command(app, "unlink")
 async def unlink(home: Asterism, account: Account) -> Result:
-    """Say that an account belongs to no known person; who writes from it next is a stranger."""
+    """Unlink an account; its next message comes from a stranger."""
     await home.people.unlink(account)
-    return Result({"account": account}, f"{account} belongs to no known person now.")
+    return Result({"account": account}, f"Unlinked {account}.")
 
 
 @command(app, "merge")
 async def merge(
     options: Options,
     remaining: Annotated[str, argument("KEPT", "Who stays.")],
-    merged: Annotated[str, argument("GONE", "Who is the same person.")],
+    merged: Annotated[str, argument("GONE", "The other name of the same person.")],
     yes: Yes = False,
 ) -> Result:
-    """Make one person of two, with the accounts of both and all that either may see."""
+    """Merge two people into one, with the accounts and the permissions of both."""
     async with open_home(options, readonly=True) as home:
         names = [one_line((await home.people.get(who)).name) for who in (merged, remaining)]
     require_yes(
-        f"Make {' and '.join(names)} one person? What either may see, both may see then, and they "
-        "cannot be told apart again.",
+        f"Make {' and '.join(names)} one person? "
+        "Then both may see everything that one of them may see. This cannot be undone.",
         yes=yes,
     )
     async with open_home(options) as home:
         person = await home.people.merge(remaining, merged)
-    return Result(person, f"{person.name} writes from: {_accounts(person) or 'no account'}.")
+    return Result(person, f"Accounts of {person.name}: {_accounts(person) or 'none'}.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.agents import Rule
 
-app = group("Give agents rules for their tools, see them and take them back.")
+app = group("Show, add and remove the rules for the tools of an agent.")
 
 
 @command(app, "list", readonly=True)
@@ -46,12 +46,14 @@ async def add(
         Path | None, option("--file", "FILE", "Add all rules of a TOML or JSON file instead.")
     ] = None,
 ) -> Result:
-    """Give an agent a rule; it counts from its next turn on."""
+    """Add a rule to an agent; it takes effect at the next turn."""
     from asterism.config.rules import read_rules_file, rule_of
 
     if file is not None:
         if tool is not None:
-            raise InvalidInput("--file and a rule exclude each other. Nothing was changed.")
+            raise InvalidInput(
+                "--file and a rule cannot be used together. Choose one. Nothing was changed."
+            )
         new = read_rules_file(file)
     elif tool is None or kind is None:
         raise InvalidInput(
@@ -62,7 +64,7 @@ async def add(
         new = rule_of(tool, kind, values or ())
     async with open_home(options) as home:
         rules = await home.rules.add(agent, *new)
-    count = f"{agent} has {plural(len(rules), 'rule')} now; they count from its next turn on."
+    count = f"{agent} has {plural(len(rules), 'rule')} now; they take effect at its next turn."
     return Result([rule_view(*row) for row in enumerate(rules, 1)], *map(str, new), count)
 
 
@@ -72,6 +74,6 @@ async def remove(
     agent: AgentArgument,
     number: Annotated[int, argument("NUMBER", 'The number that "rule list" shows.')],
 ) -> Result:
-    """Take a rule from an agent."""
+    """Remove a rule from an agent."""
     rule = await home.rules.remove(agent, number)
     return Result(rule.form(), f"Removed: {rule}")

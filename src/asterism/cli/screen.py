@@ -28,7 +28,7 @@ else:
 _HISTORY = "chat-history"
 MAX_HISTORY = 1_000
 _PARTS = re.compile(r"\n|[^\S\n]+|\S+")
-_DIM, _WARNING, _ERROR = "bright_black", "yellow", "red"
+_DIM, _KEPT, _WARNING, _ERROR = "bright_black", "green", "yellow", "red"
 
 
 class Screen:
@@ -51,6 +51,7 @@ class Screen:
             "call": self._show_call,
             "progress": self._show_progress,
             "result": self._show_result,
+            "kept": self._show_kept,
             "again": self._show_again,
             "waiting": self._show_waiting,
             "parked": self._show_parked,
@@ -126,16 +127,22 @@ class Screen:
         else:
             self._line(f"· {name} → {one_line(data['text'], max(20, self.width - 20))}", _DIM)
 
+    def _show_kept(self, data: dict[str, Any]) -> None:
+        where = "archive" if data["where"].startswith("pass_") else data["where"]
+        before = f" (before: {one_line(data['before'], 60)})" if data["before"] else ""
+        text = one_line(data["text"], max(20, self.width - 30))
+        self._line(f"+ {where}: {text}{before} · /why · /undo", _KEPT)
+
     def _show_again(self, data: dict[str, Any]) -> None:
         self._streamed = ""
         self._line(
-            f"(The model was cut off and is asked again: {one_line(data['why'], 200)})", _DIM
+            f"(The model was interrupted and is asked again: {one_line(data['why'], 200)})", _DIM
         )
 
     def _show_waiting(self, data: dict[str, Any]) -> None:
         if data["why"] != self._waits_for:
             self._waits_for = data["why"]
-            self.warn(f"Waiting: {data['why']} The turn goes on by itself.")
+            self.warn(f"Waiting: {data['why']} The turn continues by itself.")
 
     def _show_parked(self, data: dict[str, Any]) -> None:
         self.show_questions(data["text"])
@@ -146,9 +153,7 @@ class Screen:
         for question in questions.splitlines():
             self._line(f"? {question}", _WARNING)
         if self.hints:
-            self.note(
-                '  "/approve" lets it happen, "/deny why" does not; name the id if several wait.'
-            )
+            self.note('  "/approve" allows it, "/deny why" refuses it; add the id if several wait.')
 
     def _show_ended(self, data: dict[str, Any]) -> None:
         text = data["text"]
@@ -303,8 +308,8 @@ class Prompt:
             readline.read_history_file(self._history)
 
     def _complete(self, text: str, number: int) -> str | None:
-        found = [word for word in self._words if text and word.startswith(text)]
-        return found[number] if number < len(found) else None
+        words = [word for word in self._words if text and word.startswith(text)]
+        return words[number] if number < len(words) else None
 
 
 def _is_gnu() -> bool:

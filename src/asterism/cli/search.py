@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from asterism.cli.commands import Options, argument, flag, open_home, option
@@ -18,6 +18,7 @@ from asterism.cli.inputs import (
 )
 from asterism.cli.output import Result, console, one_line
 from asterism.errors import InvalidInput
+from asterism.records import dataclass
 from asterism.times import local_minute
 from asterism.views import agent_names
 
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
 Within = Annotated[
     list[str] | None,
     option(
-        "--in", "WHERE", "messages, passages, documents, blocks or summaries; several with commas."
+        "--in", "WHERE", "messages, passages, documents, blocks or summaries; separated by commas."
     ),
 ]
 Tags = Annotated[
-    list[str] | None, option("--tag", "TAG", "Only passages with this tag; once for each.")
+    list[str] | None, option("--tag", "TAG", "Only passages with this tag; repeatable.")
 ]
 Present = Annotated[list[str] | None, option("--present", "NAME", "Only what this person may see.")]
-Moment = Annotated[str | None, option("--at", "MOMENT", "Memory as it was then.")]
-SearchLimit = Annotated[int, option("--limit", None, "How many at most.", min=1, max=1000)]
+Moment = Annotated[str | None, option("--at", "MOMENT", "Search memory as it was at this moment.")]
+SearchLimit = Annotated[int, option("--limit", None, "The maximum number.", min=1, max=1000)]
 
 _PLAIN_WIDTH = 300
 _MATCH = "bold underline"
@@ -140,8 +141,8 @@ async def search(
         near=near,
         present=present or (),
     )
-    found = await find(options, search_options)
-    return Result(found.result, found, notes=found.notes)
+    hits = await find(options, search_options)
+    return Result(hits.result, hits, notes=hits.notes)
 
 
 async def find(options: Options, search_options: SearchOptions) -> FoundHits:
@@ -149,7 +150,7 @@ async def find(options: Options, search_options: SearchOptions) -> FoundHits:
     filters = search_options.filters()
     if search_options.everyone and search_options.agent is not None:
         raise InvalidInput(
-            "--agent and --all exclude each other. Give one of them. Nothing was searched."
+            "--agent and --all cannot be used together. Choose one. Nothing was searched."
         )
     async with open_home(options, readonly=True) as home:
         return await _search(home, search_options, filters)
@@ -204,12 +205,12 @@ class FoundHits:
             out.line(_nothing_found(self.options))
         elif sys.stdout.isatty():
             screen = console()
-            for number, hit in enumerate(self.result.hits):
+            for number, hit in enumerate(_with_surroundings(self.result.hits)):
                 if number:
                     screen.print()
                 _show_hit(screen, hit, self.names)
         else:
-            for hit in self.result.hits:
+            for hit in _with_surroundings(self.result.hits):
                 out.line("  ".join(_head(hit, self.names)))
                 for neighbour in hit.before:
                     out.line(f"    | {_line(neighbour)}")
@@ -219,14 +220,38 @@ class FoundHits:
                 out.line(f"    {hit.reason}")
 
 
+def _with_surroundings(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits that stand for themselves, each with what was found only by its words."""
+    from asterism.types.search import Neighbour
+
+    here = {hit.id for hit in hits if not hit.beside}
+    around: dict[str, dict[int, Neighbour]] = {}
+    for hit in hits:
+        if hit.beside in here:
+            neighbour = Neighbour(hit.id, hit.text, hit.at_ms, hit.speaker, hit.source)
+            around.setdefault(hit.beside, {})[hit.steps] = neighbour
+    shown: list[Hit] = []
+    for hit in hits:
+        if hit.beside not in here:
+            found = around.get(hit.id, {})
+            found |= dict(zip(range(-len(hit.before), 0), hit.before, strict=True))
+            found |= dict(enumerate(hit.after, 1))
+            before = tuple(found[step] for step in sorted(found) if step < 0)
+            after = tuple(found[step] for step in sorted(found) if step > 0)
+            shown.append(replace(hit, before=before, after=after))
+    return shown
+
+
 def _nothing_found(options: SearchOptions) -> str:
     if options.page > 1:
-        return f"There is nothing on page {options.page}; the pages before it have all hits."
+        return f"Page {options.page} is empty; earlier pages have all hits."
     on = f" on {one_line(options.words, 80)!r}" if options.words.strip() else ""
     if options.is_narrow:
         return f"Nothing was found{on}. Try other words, or search more widely with fewer options."
     if not on:
-        return "There is nothing here yet: what agents read, say and keep is found from then on."
+        return (
+            "There is nothing to search yet. Messages, passages and documents are found here later."
+        )
     return f"Nothing was found{on}. Try other words."
 
 
@@ -235,7 +260,7 @@ def _head(hit: Hit, names: dict[str, str]) -> list[str]:
     trust, agent = hit.source.trust, names.get(hit.agent_id)
     parts = [
         hit.kind.value,
-        local_minute(hit.at),
+        local_minute(hit.at_ms),
         f"[{agent}]" if agent else "",
         hit.speaker,
         "" if hit.id.startswith(f"{hit.where}:") else hit.where,
@@ -321,22 +346,22 @@ def excerpt_of(hit: Hit, limit: int) -> Excerpt:
     last = _end(line, places, first + limit)
     lead, trail = "…" * (first > 0), "…" * (last < len(line))
     moved = len(lead) - first
-    shown = [
+    lines = [
         (start + moved, end + moved) for start, end in places if start >= first and end <= last
     ]
-    return Excerpt(f"{lead}{line[first:last]}{trail}", tuple(shown))
+    return Excerpt(f"{lead}{line[first:last]}{trail}", tuple(lines))
 
 
 def _places(line: str, words: list[str]) -> list[tuple[int, int]]:
     """Return where the words are, as whole words if they are anywhere written so."""
-    found: set[tuple[int, int]] = set()
+    places: set[tuple[int, int]] = set()
     for word in filter(None, words):
         inner = re.escape(word)
         # Some scripts have no space between words.
         whole = [match.span() for match in re.finditer(rf"(?<!\w){inner}(?!\w)", line)]
-        found.update(whole or [match.span() for match in re.finditer(inner, line)])
+        places.update(whole or [match.span() for match in re.finditer(inner, line)])
     merged: list[tuple[int, int]] = []
-    for first, last in sorted(found):
+    for first, last in sorted(places):
         if merged and first < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:

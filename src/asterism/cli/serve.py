@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.config import Settings
 
-_STOPPING = "Stopping; turns under way get a moment to finish."
+_STOPPING = "Stopping; running turns get a moment to finish."
 _FIRST_WAIT, _MAX_WAIT = 0.5, 5.0
 _SAY_AGAIN = 300.0
 
@@ -31,7 +31,7 @@ async def serve(
     options: Options,
     host: Annotated[str, option("--host", None, "The address to listen at.")] = "127.0.0.1",
     port: Annotated[
-        int, option("--port", None, "The port; 0 takes a free one.", min=0, max=65535)
+        int, option("--port", None, "The port; 0 chooses a free port.", min=0, max=65535)
     ] = 8283,
     record: Record = None,
     play: Play = None,
@@ -75,8 +75,8 @@ async def worker(options: Options) -> None:
 
     if load(options.place, options.config, os.environ).store.url is None:
         raise InvalidInput(
-            "Workers need PostgreSQL, and store.url is not set: on SQLite one process does it all, "
-            'so use "asterism serve" or "asterism chat". Nothing was started.'
+            "Workers need PostgreSQL, but store.url is not set. On SQLite a single process does "
+            'everything: use "asterism serve" or "asterism chat". Nothing was started.'
         )
     stopped = asyncio.create_task(until_stopped())
     await asyncio.sleep(0)  # it takes signals before anything is printed
@@ -86,7 +86,7 @@ async def worker(options: Options) -> None:
             if home is None:
                 return
             home.follow_configuration(log.follow)
-            note("Working; Ctrl-C or SIGTERM stops.")
+            note("Running; Ctrl-C or SIGTERM stops it.")
             await stopped
             note(_STOPPING)
     finally:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import Options, flag, open_home, option
@@ -24,6 +23,7 @@ from asterism.cli.terminal import (
     say,
 )
 from asterism.errors import AsterismError, InvalidInput, StoreMissing
+from asterism.records import dataclass
 
 if TYPE_CHECKING:
     from asterism.app.discovery import AvailableModel
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 FIRST_AGENT = "aster"
 _NONE = "none"
 _DEMO_HINT = (
-    "The chat opens with the demo model, which is not a language model; "
-    '"asterism setup" chooses another at any time.'
+    "The chat opens with the demo model, which is not a real language model; "
+    '"asterism setup" changes it at any time.'
 )
 _USUAL_CAP = 5.0
 _WIDE = 72
@@ -45,8 +45,13 @@ _WIDE = 72
 Model = Annotated[str | None, option("--model", "MODEL", "The model, such as ollama:llama3.2.")]
 AgentName = Annotated[str | None, option("--agent", "NAME", "The name of the first agent.")]
 Persona = Annotated[str | None, option("--persona", "TEXT", "Who it is: its system prompt.")]
-Cap = Annotated[str | None, option("--cap", "USD", "Dollars that may be spent in a day, or none.")]
-Yes = Annotated[bool, flag("--yes -y", "Ask nothing: what is not given stays as it is.")]
+Cap = Annotated[str | None, option("--cap", "USD", "The daily spending limit in dollars, or none.")]
+Zone = Annotated[
+    str | None, option("--timezone", "ZONE", "The owner's time zone, such as Europe/Berlin.")
+]
+Yes = Annotated[
+    bool, flag("--yes -y", "Ask no questions: options that you leave out stay unchanged.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +80,15 @@ def setup(
     agent: AgentName = None,
     persona: Persona = None,
     cap: Cap = None,
+    timezone: Zone = None,
     yes: Yes = False,
 ) -> Result | None:
-    """Choose model, first agent and spending. It can be run again at any time."""
+    """Choose the model, first agent, spending limit and time zone. Can be run again at any time."""
     asking = may_ask(yes=yes) and not options.json
-    if not asking and all(value is None for value in (model, agent, persona, cap)):
+    if not asking and all(value is None for value in (model, agent, persona, cap, timezone)):
         raise InvalidInput(
-            "There is nothing to set up: no question can be asked here, and no answer was given. "
-            'Run "asterism setup" at a terminal, or give answers such as --model ollama:llama3.2; '
+            "There is nothing to set up: this is not a terminal, and no options were used. "
+            'Run "asterism setup" in a terminal, or use options such as --model ollama:llama3.2; '
             '"asterism setup --help" shows all. Nothing was changed.'
         )
     current = asyncio.run(_look(options, asking=asking))
@@ -90,6 +96,7 @@ def setup(
     _plan_model(plan, current, model, asking=asking)
     _plan_agent(plan, current, agent, persona, asking=asking)
     _plan_cap(plan, current, cap, asking=asking)
+    _plan_zone(plan, current, timezone, asking=asking)
     return _carry_out(options, plan, current, asking=asking)
 
 
@@ -106,8 +113,8 @@ async def _look(options: Options, *, asking: bool) -> _Current:
             agent, keys = next(iter(await home.agents.list()), None), home.keys
     except StoreMissing:
         pass
-    found = await discover(os.environ) if asking else []
-    return _Current(settings, agent, found, keys)
+    models = await discover(os.environ) if asking else []
+    return _Current(settings, agent, models, keys)
 
 
 # -- the model -----------------------------------------------------------------------------------
@@ -141,7 +148,7 @@ def _settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
 
     if text == DEFAULT_MODEL:
         raise InvalidInput(
-            "'default' is what agents call the model that is chosen here; name it as vendor:name, "
+            "'default' is not a valid choice here: it refers to this setting. Use vendor:name, "
             "such as ollama:llama3.2. Nothing was changed."
         )
     installed = plugins.names("models")
@@ -174,10 +181,10 @@ def _with_vendor(model: str) -> str:
 def _ask_model(current: _Current) -> dict[Key, object] | None:
     from asterism.config.vendors import DEMO
 
-    offers = [found for found in current.found if found.ready or found.embedded]
+    offers = [model for model in current.found if model.ready or model.embedded]
     rows = [(offer.model, f"{offer.where} · {offer.why}") for offer in offers]
-    rows.append((DEMO, "built in · answers by a few rules, not a language model"))
-    say("Models that are available here:")
+    rows.append((DEMO, "built in · answers from a few rules, not a real language model"))
+    say("Available models:")
     _show_numbered(rows)
     for offer in offers:
         if offer.others:
@@ -188,7 +195,7 @@ def _ask_model(current: _Current) -> dict[Key, object] | None:
         if number is None:
             return _settings_by_name(current.settings, text)
         if not 1 <= number <= len(rows):
-            raise InvalidInput(f"There is no number {number}; the last is {len(rows)}.")
+            raise InvalidInput(f"{number} is not in the list; the last number is {len(rows)}.")
         return _settings_for(offers[number - 1]) if number <= len(offers) else {("model",): DEMO}
 
     usual = current.settings.model or "1"
@@ -222,9 +229,9 @@ def _ask_key(plan: _Plan, vendor: str, place: KeyPlace) -> None:
         return
     variable = place.where
     say(
-        f"{vendor} needs a key, best kept in the environment: export {variable}=… before you "
-        "start asterism. Typed here it is stored as text in the configuration, which then only "
-        "you can read."
+        f"{vendor} needs a key, best set in the environment: export {variable}=… before you "
+        "start asterism. A key typed here is stored as plain text in the configuration, which "
+        "then only you can read."
     )
     question = f"Key for {vendor} (not shown; Enter for the environment)"
     if key := ask_secret(question).strip():
@@ -292,6 +299,29 @@ def _plan_cap(plan: _Plan, current: _Current, answer: str | None, *, asking: boo
         plan.changes["budget", "day"] = chosen[0]
 
 
+def _plan_zone(plan: _Plan, current: _Current, answer: str | None, *, asking: bool) -> None:
+    from asterism.times import zone_named
+
+    def zone(text: str) -> str:
+        try:
+            zone_named(text)
+        except ValueError:
+            raise InvalidInput(
+                f"{text!r} is not the name of a time zone on this machine. Use a name such as "
+                "Europe/Berlin or America/New_York, with its capitals. Nothing was changed."
+            ) from None
+        return text
+
+    chosen = None
+    if answer is not None:
+        chosen = zone(answer)
+    elif asking:
+        chosen = ask("Your time zone", current.settings.zone_name, zone)
+    # What the machine says is not written by Enter: whoever moves with it need not come back.
+    if chosen is not None and chosen != current.settings.timezone:
+        plan.changes["timezone",] = chosen
+
+
 def _costs(settings: Settings, model: str) -> bool | None:
     """Say whether asking a model costs money; None if its price is not known."""
     from asterism.config.load import FixedSettings
@@ -299,8 +329,8 @@ def _costs(settings: Settings, model: str) -> bool | None:
     from asterism.types.agents import chain_of
     from asterism.types.spending import FREE
 
-    found = [Prices(FixedSettings(settings)).of(name) for name in chain_of(model)]
-    return None if None in found else any(price != FREE for price in found)
+    prices = [Prices(FixedSettings(settings)).of(name) for name in chain_of(model)]
+    return None if None in prices else any(price != FREE for price in prices)
 
 
 # -- carrying it out -----------------------------------------------------------------------------
@@ -323,7 +353,7 @@ def _carry_out(options: Options, plan: _Plan, current: _Current, *, asking: bool
     if agent is not None:
         say(f'{agent.name} is ready. "asterism" opens the chat.')
     if not written and agent is None:
-        say("Everything is set up like that already. Nothing was changed.")
+        say("This is already the current setup. Nothing was changed.")
     _warn(plan, current)
     _get_weights(plan.model, asking=asking)
     return None
@@ -352,8 +382,8 @@ def _warn(plan: _Plan, current: _Current) -> None:
     cap = plan.changes.get(("budget", "day"), current.settings.budget.day)
     if cap is not None and _costs(current.settings, plan.model) is None:
         say(
-            f"What {plan.model} costs is not known, so the cap keeps it from being asked. Write "
-            f'its price under [prices."{plan.model}"], or take the cap away with --cap none.',
+            f"The price of {plan.model} is not known, so the cap blocks it. Write "
+            f'its price under [prices."{plan.model}"], or remove the cap with --cap none.',
             WARNING_STYLE,
         )
     if ("model",) in plan.changes and current.agent and current.agent.model != "default":
@@ -403,23 +433,23 @@ def choose_model(options: Options, *, yes: bool) -> None:
         return
     from asterism.app.discovery import discover
 
-    found = asyncio.run(discover(os.environ))
-    chosen = _accepted(found) or _embedded(found)
+    models = asyncio.run(discover(os.environ))
+    chosen = _accepted(models) or _embedded(models)
     if chosen is not None:
         _save(options, chosen)
 
 
-def _settings_for(found: AvailableModel) -> dict[Key, object]:
+def _settings_for(model: AvailableModel) -> dict[Key, object]:
     """Return what must stand in the configuration for a model to be used."""
-    changes: dict[Key, object] = {("model",): found.model}
-    if found.base_url:
-        changes["models", found.vendor, "base_url"] = found.base_url
+    changes: dict[Key, object] = {("model",): model.model}
+    if model.base_url:
+        changes["models", model.vendor, "base_url"] = model.base_url
     return changes
 
 
-def _accepted(found: list[AvailableModel]) -> AvailableModel | None:
+def _accepted(models: list[AvailableModel]) -> AvailableModel | None:
     """Propose the first model that could be asked at once."""
-    offers = [offer for offer in found if not offer.embedded]
+    offers = [offer for offer in models if not offer.embedded]
     for offer in offers:
         if not offer.ready:
             say(f"Found {offer.where}, but {offer.why}.", NOTE_STYLE)
@@ -435,20 +465,20 @@ def _accepted(found: list[AvailableModel]) -> AvailableModel | None:
     return None
 
 
-def _embedded(found: list[AvailableModel]) -> AvailableModel | None:
+def _embedded(models: list[AvailableModel]) -> AvailableModel | None:
     """Take the embedded model: what is on this machine, else what can be fetched."""
     from asterism.config.vendors import can_embed
 
     if not can_embed():
         say(
-            "What runs a model on this machine is not installed "
+            "The library to run a model on this machine is not installed "
             f"(pip install 'asterism[embedded]'). {_DEMO_HINT}",
             WARNING_STYLE,
         )
         return None
     from asterism.models.embedded.weights import manifest
 
-    embedded = {offer.name: offer for offer in found if offer.embedded}
+    embedded = {offer.name: offer for offer in models if offer.embedded}
     smallest = min(manifest().values(), key=lambda weights: weights.size)
     # The smallest talks poorly: that it is here is no reason to be content with it.
     here = (offer for offer in embedded.values() if offer.ready and offer.name != smallest.name)
@@ -456,30 +486,36 @@ def _embedded(found: list[AvailableModel]) -> AvailableModel | None:
 
 
 def _fetched(embedded: dict[str, AvailableModel], smallest: ModelWeights) -> AvailableModel | None:
-    """Fetch the recommended weights, or the smallest if no place has those."""
+    """Fetch the recommended weights, if there is memory for them, or else the smallest."""
     from asterism.models.embedded.weights import format_bytes, manifest
 
-    best = next(weights for weights in manifest().values() if weights.recommended)
+    offered = [weights for weights in manifest().values() if weights.name in embedded]
+    measured = [weights for weights in offered if weights.measured]
+    best = next((weights for weights in measured if weights.recommended), smallest)
+    if best is smallest and measured:  # there is not enough memory for the recommended ones
+        best = max(measured, key=lambda weights: weights.size)
     for weights in dict.fromkeys((best, smallest)):
         say(
             f"Getting {weights.name} ({format_bytes(weights.size)}, {weights.licence}), a language "
-            f"model that runs on this machine. {weights.about} Once per machine; Ctrl-C skips it.",
+            f"model that runs on this machine and takes {weights.memory_bytes / 1e9:.1f} GB of "
+            f"memory. {weights.about} "
+            "This happens once per machine; Ctrl-C skips it.",
         )
         try:
             asyncio.run(fetch(weights.name))
         except KeyboardInterrupt:
-            if (spare := embedded[smallest.name]).ready:
+            if (spare := embedded.get(smallest.name)) is not None and spare.ready:
                 say(
-                    f"Skipped; what was fetched is kept. {spare.name} is here meanwhile.",
+                    f"Skipped; the downloaded part is kept. {spare.name} is here meanwhile.",
                     WARNING_STYLE,
                 )
                 return spare
-            say(f"Skipped; what was fetched is kept. {_DEMO_HINT}", WARNING_STYLE)
+            say(f"Skipped; the downloaded part is kept. {_DEMO_HINT}", WARNING_STYLE)
             return None
         except AsterismError as error:
             say(error.message, WARNING_STYLE)
         else:
-            return embedded[weights.name]
+            return embedded.get(weights.name)
     say(_DEMO_HINT, WARNING_STYLE)
     return None
 
@@ -491,6 +527,6 @@ def _save(options: Options, chosen: AvailableModel) -> None:
     try:
         file = save(options.place, options.config, os.environ, _settings_for(chosen))
     except AsterismError as error:
-        say(f"{error.message} This start goes on without it.", WARNING_STYLE)
+        say(f"{error.message} This start continues without it.", WARNING_STYLE)
         return
     say(f'Wrote model = "{chosen.model}" to {file}.', NOTE_STYLE)

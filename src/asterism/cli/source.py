@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,28 +42,30 @@ Name = Annotated[str, argument("NAME", "The source's name.")]
 Reader = Annotated[str, argument("AGENT", "The agent's name.")]
 _MB = 1_000_000
 MAX_PROBLEMS = 20
+MAX_KINDS = 8
 
 
 @command(app, "add")
 async def add(
     home: Asterism,
     options: Options,
-    name: Annotated[str, argument("NAME", "A name that is free.")],
-    folder: Annotated[Path, argument("FOLDER", "Where the documents are.")],
+    name: Annotated[str, argument("NAME", "A new name.")],
+    path: Annotated[Path, argument("PATH", "A folder with documents, or one file.")],
     agent: Annotated[
         list[str] | None, option("--agent -a", "NAME", "An agent that can search it.")
     ] = None,
     include: Annotated[
-        list[str] | None, option("--include", "GLOB", 'Only these, such as "notes/**/*.md".')
+        list[str] | None,
+        option("--include", "GLOB", 'Only files that match, such as "notes/**/*.md".'),
     ] = None,
     exclude: Annotated[list[str] | None, option("--exclude", "GLOB", "Not these.")] = None,
-    audience: Annotated[str, option("--audience", "WHO", "Who may see what they say.")] = "owner",
+    audience: Annotated[str, option("--audience", "WHO", "Who may see the documents.")] = "owner",
     later: Annotated[bool, flag("--later", 'Do not read it now; "sync" does.')] = False,
 ) -> Result:
-    """Make a source of a folder, and read it."""
+    """Add a folder or a file as a source, and read it."""
     await home.sources.add(
         name,
-        folder,
+        path,
         agents=agent or (),
         include=include or (),
         exclude=exclude or (),
@@ -76,7 +78,7 @@ async def add(
 
 @command(app, "list", readonly=True)
 async def list_sources(home: Asterism) -> Result:
-    """Show all sources and how they stand."""
+    """Show all sources and their state."""
     sources, agents = await home.sources.list(), await agent_names(home)
     columns: list[Column[SourceState]] = [
         Column("source", lambda state: state.source.name, prose=True),
@@ -85,7 +87,7 @@ async def list_sources(home: Asterism) -> Result:
         Column("refused", lambda state: f"{state.refused:,}", least=80),
         Column("read", lambda state: _read_at(state, local_short)),
         Column("agents", lambda state: _readers(state, agents), prose=True),
-        Column("folder", lambda state: state.source.path, least=100, prose=True),
+        Column("path", lambda state: state.source.path, least=100, prose=True),
     ]
     empty = 'There are no sources yet. "asterism source add" makes one.'
     shapes = [source_view(state, agents) for state in sources]
@@ -97,7 +99,7 @@ def _readers(state: SourceState, agents: dict[str, str]) -> str:
 
 
 def _read_at(state: SourceState, words: Callable[[int], str]) -> str:
-    return words(state.source.synced_at) if state.source.synced_at else "never"
+    return words(state.source.synced_at_ms) if state.source.synced_at_ms else "never"
 
 
 def _size(state: SourceState, joined: str = ", ") -> str:
@@ -116,14 +118,14 @@ async def show(
     after: Annotated[str, option("--after", "PATH", "Only documents after this one.")] = "",
     limit: Limit = 50,
 ) -> Result:
-    """Show a source and what became of its documents."""
+    """Show a source and the state of its documents."""
     state, agents = await _state(home, name), await agent_names(home)
     documents = await home.sources.documents(name, after=after, limit=limit)
     page = page_of(documents, limit, lambda document: document.path)
     source = state.source
     facts = [
         ("source", source.name),
-        ("folder", source.path),
+        ("path", source.path),
         ("agents", _readers(state, agents)),
         ("visible to", visible_to(source.audience, await person_names(home))),
         ("read", _read_at(state, local_text)),
@@ -131,6 +133,7 @@ async def show(
     ]
     facts += [("only", ", ".join(source.include))] if source.include else []
     facts += [("not", ", ".join(source.exclude))] if source.exclude else []
+    facts += [("not read", _unread(source.unread))] if source.unread else []
     columns: list[Column[SourceDocument]] = [
         Column("document", lambda document: document.path, prose=True),
         Column("state", lambda document: document.state.value),
@@ -143,14 +146,14 @@ async def show(
         source_page_view(state, page, agents),
         Grid(facts),
         "",
-        ItemTable(columns, page.items, "No document was read yet."),
+        ItemTable(columns, page.items, "No documents have been read yet."),
         *more,
     )
 
 
 @command(app, "sync")
 async def sync(home: Asterism, options: Options, name: Name) -> Result:
-    """Read what is new or has changed; it goes on where it was cut off before."""
+    """Read new and changed documents; an interrupted run continues where it stopped."""
     bar = ProgressBar(silent=options.json)
 
     def progress(now: Progress) -> None:
@@ -158,7 +161,7 @@ async def sync(home: Asterism, options: Options, name: Name) -> Result:
 
     def stopped() -> str:
         far = f" at {bar.last}" if bar.last else ""
-        return f'Stopped{far}. "asterism source sync {name}" goes on where it stopped.'
+        return f'Stopped{far}. "asterism source sync {name}" continues where it stopped.'
 
     with note_if_stopped(stopped), bar:
         done = await home.sources.sync(name, progress=progress)
@@ -166,10 +169,21 @@ async def sync(home: Asterism, options: Options, name: Name) -> Result:
     counts = {"unchanged": done.unchanged, "removed": done.removed, "refused": done.refused}
     words += [f"{count:,} {what}" for what, count in counts.items() if count]
     lines = [f"{name}: {', '.join(words)}."]
+    lines += [f"  Not read: {_unread(done.unread)}."] if done.unread else []
     lines += [f"  {problem}" for problem in done.problems[:MAX_PROBLEMS]]
     if len(done.problems) > MAX_PROBLEMS:
         lines.append(f'  … "asterism source show {name}" shows all.')
     return Result(done, *lines)
+
+
+def _unread(kinds: Mapping[str, int]) -> str:
+    """Say how many files were passed over, and of which kinds: `1 file of a kind that …`."""
+    count = sum(kinds.values())
+    if len(kinds) == 1:
+        return f"{plural(count, 'file')} of a kind that is not read ({one_line(next(iter(kinds)))})"
+    named = [f"{number:,} {one_line(kind)}" for kind, number in kinds.items()][:MAX_KINDS]
+    more = [f"{len(kinds) - MAX_KINDS:,} more kinds"] if len(kinds) > MAX_KINDS else []
+    return f"{plural(count, 'file')} of kinds that are not read ({', '.join([*named, *more])})"
 
 
 def _progress_text(now: Progress) -> str:
@@ -180,12 +194,12 @@ def _progress_text(now: Progress) -> str:
 
 @command(app, "remove")
 async def remove(options: Options, name: Name, yes: Yes = False) -> Result:
-    """Remove a source with all that was read from it; the files stay."""
+    """Remove a source and its passages; the files stay."""
     async with open_home(options, readonly=True) as home:
         state = await _state(home, name)
     size = _size(state, " and ")
     require_yes(f"Remove {name} with {size}? The files stay.", yes=yes)
-    stopped = f'Stopped. "asterism source remove {name}" goes on where it stopped.'
+    stopped = f'Stopped. "asterism source remove {name}" continues where it stopped.'
     with note_if_stopped(lambda: stopped):
         async with open_home(options) as home:
             await home.sources.remove(name)
@@ -202,22 +216,20 @@ async def attach(home: Asterism, name: Name, agent: Reader) -> Result:
 
 @command(app, "detach")
 async def detach(home: Asterism, name: Name, agent: Reader) -> Result:
-    """Let an agent search a source no longer."""
+    """Do not let an agent search a source any more."""
     await home.sources.detach(name, agent)
     return Result({"name": name, "agent": agent}, f"{agent} cannot search {name} any more.")
 
 
 @command(app, "pause")
 async def pause(home: Asterism, name: Name) -> Result:
-    """Pause a source: what was read can be searched, and nothing new is read."""
+    """Pause a source: its documents can be searched, but new ones are not read."""
     await home.sources.pause(name)
-    return Result({"name": name}, f"{name} is paused.")
+    return Result({"name": name}, f"Paused {name}.")
 
 
 @command(app, "resume")
 async def resume(home: Asterism, name: Name) -> Result:
-    """Let a source that was paused be read again."""
+    """Resume a paused source."""
     await home.sources.resume(name)
-    return Result(
-        {"name": name}, f'{name} can be read again. "asterism source sync {name}" reads it.'
-    )
+    return Result({"name": name}, f'Resumed {name}. "asterism source sync {name}" reads it.')

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import option
 from asterism.cli.output import Column, ItemTable, Result, console, plural, printable
+from asterism.records import dataclass
 from asterism.views import SpendBy, SpendSum, spend_by_day, spend_sums, spend_view
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ _WARN, _FULL = 80, 100
 async def spend(
     home: Asterism,
     days: Annotated[
-        int, option("--days", None, "How many days, today among them.", min=1, max=3660)
+        int, option("--days", None, "The number of days, including today.", min=1, max=3660)
     ] = 30,
     agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's calls.")] = None,
-    by: Annotated[SpendBy, option("--by", None, "What calls are added up by.")] = SpendBy.AGENT,
+    by: Annotated[SpendBy, option("--by", None, "How to group the calls.")] = SpendBy.AGENT,
 ) -> Result:
     """Show what models have cost, and how much of each cap is used."""
-    found = await home.spending.report(days, agent=agent)
-    return Result(spend_view(found, by), _Spending(found, by))
+    report = await home.spending.report(days, agent=agent)
+    return Result(spend_view(report, by), _Spending(report, by))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Spending:
             _print_plot(console(), spend)
         else:
             span = "today" if spend.first == spend.last else f"from {spend.first} to {spend.last}"
-            out.line(f"No model was asked {span}: nothing was spent.")
+            out.line(f"There were no calls to models {span}: nothing was spent.")
         if spend.standings:
             _print_caps(console(), spend.standings)
         else:
@@ -100,13 +100,15 @@ def _print_rich_table(
     from rich.table import Table
     from rich.text import Text
 
-    shown = [column for column in columns if screen.width >= column[2]]
+    visible = [column for column in columns if screen.width >= column[2]]
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for number, (title, _, _) in enumerate(shown):
+    for number, (title, _, _) in enumerate(visible):
         table.add_column(title, justify="right" if number else "left", overflow="fold")
     for row in rows:
         last = totalled and row is rows[-1]
-        table.add_row(*(Text(printable(text(row)), "bold" if last else "") for _, text, _ in shown))
+        table.add_row(
+            *(Text(printable(text(row)), "bold" if last else "") for _, text, _ in visible)
+        )
     screen.print(table)
 
 
@@ -188,6 +190,6 @@ def _print_caps(screen: Console, standings: Iterable[Standing]) -> None:
         if total.presumed:
             parts.append(f"{dollars(total.presumed)} presumed")
         if total.reserved:
-            parts.append(f"{dollars(total.reserved)} held for calls under way")
+            parts.append(f"{dollars(total.reserved)} reserved for running calls")
         screen.print(bar.append(f" {', '.join(parts)}", "dim"))
-        screen.print(Text(f"starts anew {standing.renewal}", "dim"))
+        screen.print(Text(f"resets {standing.renewal}", "dim"))

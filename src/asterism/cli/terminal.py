@@ -79,7 +79,7 @@ def confirm(question: str, *, default: bool = True) -> bool:
             return default
         if answer in ("y", "yes", "n", "no"):
             return answer.startswith("y")
-        say('Answer "y" or "n"; Enter takes the one in capitals.', WARNING_STYLE)
+        say('Answer "y" or "n"; Enter chooses the capital letter.', WARNING_STYLE)
     raise KeyboardInterrupt
 
 
@@ -156,7 +156,7 @@ class EditorFile:
         if code != 0:
             raise InvalidInput(
                 f"The editor {command[0]!r} ended with code {code}, so nothing was changed. "
-                f"What it left is in {self.file}."
+                f"The edited text is in {self.file}."
             )
         try:
             text = self.file.read_text("utf-8")
@@ -182,17 +182,17 @@ def editor_command() -> list[str]:
         if words:
             return words
         raise InvalidInput(
-            f"VISUAL or EDITOR is {chosen!r}, which names no command. Set it to one such as nano. "
+            f"VISUAL or EDITOR is {chosen!r}, which is not a command. Set it to one such as nano. "
             "Nothing was changed."
         )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidInput(
-            "There is no terminal to open an editor at. Set EDITOR, or use --text, --file or "
+            "There is no terminal to open an editor. Set EDITOR, or use --text, --file or "
             "--append. Nothing was changed."
         )
     for name in _EDITORS:
-        if found := shutil.which(name):
-            return [found]
+        if command := shutil.which(name):
+            return [command]
     raise InvalidInput(
         "No editor was found. Set EDITOR to one such as nano, or use --text, --file or --append. "
         "Nothing was changed."

@@ -15,14 +15,14 @@ from asterism.views import tool_view
 if TYPE_CHECKING:
     from asterism.app import Asterism
 
-app = group("See the tools there are, and register your own.")
+app = group("Show tools, and register your own.")
 
 Name = Annotated[str, argument("NAME", "The tool's name.")]
 
 
 @command(app, "list", readonly=True)
 async def list_tools(home: Asterism) -> Result:
-    """Show the tools there are, and what a crash in the middle of each means."""
+    """Show all tools, and what a crash during a call means."""
     # Some are for agents only that name them.
     named = (home.toolbox.get(name, (name,)) for name in home.toolbox.names())
     tools = [tool_view(tool) for tool in named if tool is not None]
@@ -66,7 +66,9 @@ async def add(
 
     form = read_json(read_text(schema), str(schema))
     if not isinstance(form, dict):
-        raise InvalidInput(f"{schema} holds no JSON object, and so no schema. Nothing was changed.")
+        raise InvalidInput(
+            f"{schema} is not a JSON schema: a JSON object is needed. Nothing was changed."
+        )
     parameters = cast("dict[str, Any]", form)
     headers = dict(_header(text) for text in header or ())
     source = read_text(python) if python else None
@@ -102,8 +104,8 @@ async def show(home: Asterism, name: Name) -> Result:
     versions = await home.tools.versions(name)
     lines: list[str] = []
     for tool in versions:
-        state = f", removed {local_short(tool.removed_at)}" if tool.removed_at else ""
-        when = local_short(tool.created_at)
+        state = f", removed {local_short(tool.removed_at_ms)}" if tool.removed_at_ms else ""
+        when = local_short(tool.created_at_ms)
         lines.append(f"{name} version {tool.version}, by {tool.made_by}, {when}{state}")
     spec = versions[0].spec
     source = spec.python or (f"{spec.http.method} {spec.http.url}" if spec.http else "")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.turns import Entry, Outcome, TurnRecord
 
-app = group("See turns; replay, fork and stop them.")
+app = group("Show, replay, fork and stop turns.")
 
 TurnId = Annotated[str, argument("TURN", "The turn's id.")]
 _STOP_WITHIN, _CHECK_EVERY = 10.0, 0.1
@@ -42,7 +42,7 @@ async def list_turns(
     agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's.")] = None,
     limit: Limit = 20,
 ) -> Result:
-    """Show the latest turns, newest first; those that wait come before."""
+    """Show the latest turns, newest first; waiting turns come before them."""
     waiting = await _waiting(home, agent)
     turns = [*waiting, *await home.turns.list(agent, limit=limit)][:limit]
     agents = await agent_names(home)
@@ -50,9 +50,11 @@ async def list_turns(
         Column("turn", lambda turn: turn.id),
         Column("agent", lambda turn: agents.get(turn.agent_id, turn.agent_id), prose=True),
         Column("state", lambda turn: turn.state.value, state=True),
-        Column("arrived", lambda turn: local_short(turn.arrived_at or turn.opened_at)),
+        Column("arrived", lambda turn: local_short(turn.arrived_at_ms or turn.opened_at_ms)),
         Column(
-            "opened", lambda turn: local_short(turn.opened_at) if is_begun(turn) else "", least=90
+            "opened",
+            lambda turn: local_short(turn.opened_at_ms) if is_begun(turn) else "",
+            least=90,
         ),
         Column("from", lambda turn: turn.channel, least=80),
         Column("tokens", lambda turn: f"{turn.usage.total:,}", least=100),
@@ -87,12 +89,12 @@ async def replay(
     ] = None,
 ) -> Result:
     """Run a recorded turn again, offline, and compare it with what was recorded."""
-    found = await home.turns.replay(turn, cassette=wire)
-    if found.same:
+    replayed = await home.turns.replay(turn, cassette=wire)
+    if replayed.same:
         how = "entry by entry" if wire is None else "entry by entry and byte by byte on the wire"
-        return Result(found, f"The same, {how}. It ends with: {found.text}")
-    count = f"Not the same: {plural(len(found.differences), 'difference')}."
-    return Result(found, count, *(f"  {text}" for text in found.differences), code=FAILED)
+        return Result(replayed, f"Identical, {how}. It ends with: {replayed.text}")
+    count = f"Not identical: {plural(len(replayed.differences), 'difference')}."
+    return Result(replayed, count, *(f"  {text}" for text in replayed.differences), code=FAILED)
 
 
 @command(app, "fork", work=True)
@@ -103,7 +105,7 @@ async def fork(
     system: Annotated[str | None, option("--system", "TEXT", "Another system prompt.")] = None,
     name: Annotated[str | None, option("--name", "NAME", "The name of the copy.")] = None,
 ) -> Result:
-    """Let a copy of the agent, as it stood before a turn, answer the same message again."""
+    """Copy the agent as it was before a turn, and let the copy answer the same message."""
     copy, outcome = await home.turns.fork(turn, name=name, model=model, system=system)
     result = outcome_result(outcome, copy.name)
     result.notes = [f"The copy is {copy.name}.", *result.notes]
@@ -112,7 +114,7 @@ async def fork(
 
 @command(app, "stop", work=True)
 async def stop(home: Asterism, turn: TurnId) -> Result:
-    """End a turn that is under way or waits for others to end."""
+    """Stop a turn that is running or waiting."""
     outcome = await _stop(home, turn)
     return Result(outcome, f"Turn {turn} is {outcome.state.value}.")
 
@@ -139,7 +141,7 @@ async def _stop(home: Asterism, turn_id: str) -> Outcome:
     except TimeoutError:
         raise Conflict(
             f"Turn {turn_id} was asked to stop and has not ended within {_STOP_WITHIN:g} s. "
-            f'"asterism turn show {turn_id}" shows how far it is.'
+            f'"asterism turn show {turn_id}" shows its state.'
         ) from None
 
 
@@ -148,7 +150,7 @@ async def _waiting(home: Asterism, agent: str | None) -> list[TurnRecord]:
     from asterism.types.turns import TurnRecord, TurnState
 
     agent_id = (await home.agents.get(agent)).id if agent is not None else None
-    found = [
+    waiting = [
         TurnRecord(
             id=item.turn_id,
             agent_id=item.agent_id,
@@ -157,23 +159,23 @@ async def _waiting(home: Asterism, agent: str | None) -> list[TurnRecord]:
             reply_to=item.reply_to,
             first_seq=0,
             last_seq=0,
-            opened_at=item.at,
-            arrived_at=item.at,
+            opened_at_ms=item.at_ms,
+            arrived_at_ms=item.at_ms,
         )
         for item in await home.turns.waiting()
         if item.kind == "message" and agent_id in (None, item.agent_id)
     ]
-    return sorted(found, key=lambda record: record.id, reverse=True)
+    return sorted(waiting, key=lambda record: record.id, reverse=True)
 
 
 def _facts(record: TurnRecord, entries: list[Entry], who: str) -> list[tuple[str, str]]:
-    usage, arrived = record.usage, record.arrived_at
+    usage, arrived = record.usage, record.arrived_at_ms
     facts = [
         ("turn", record.id),
         ("agent", who),
         ("state", record.state.value),
         ("arrived", local_text(arrived) if arrived is not None else ""),
-        ("opened", local_text(record.opened_at) if is_begun(record) else ""),
+        ("opened", local_text(record.opened_at_ms) if is_begun(record) else ""),
         ("took", _times(record, entries)),
         ("from", record.channel),
         ("tokens", f"{usage.input:,} in ({usage.cached:,} cached), {usage.output:,} out"),
@@ -187,11 +189,11 @@ def _times(record: TurnRecord, entries: list[Entry]) -> str:
     if not is_begun(record):
         return ""
     times: list[str] = []
-    if record.arrived_at is not None:
-        times.append(f"waited {duration_text(record.opened_at - record.arrived_at)}")
-    if record.ended_at is not None:
+    if record.arrived_at_ms is not None:
+        times.append(f"waited {duration_text(record.opened_at_ms - record.arrived_at_ms)}")
+    if record.ended_at_ms is not None:
         parked = _parked(entries)
-        times.append(f"worked {duration_text(record.ended_at - record.opened_at - parked)}")
+        times.append(f"worked {duration_text(record.ended_at_ms - record.opened_at_ms - parked)}")
         if parked:
             times.append(f"{duration_text(parked)} until people answered")
     return " · ".join(times)
@@ -200,7 +202,7 @@ def _times(record: TurnRecord, entries: list[Entry]) -> str:
 def _parked(entries: list[Entry]) -> int:
     """Return for how many milliseconds a turn stood still until people had decided."""
     pairs = itertools.pairwise(entries)
-    return sum(max(0, entry.at - former.at) for former, entry in pairs if entry.is_decision)
+    return sum(max(0, entry.at_ms - former.at_ms) for former, entry in pairs if entry.is_decision)
 
 
 def _timeline(record: TurnRecord, entries: list[Entry], who: str) -> Iterator[tuple[str, str, str]]:
@@ -208,7 +210,7 @@ def _timeline(record: TurnRecord, entries: list[Entry], who: str) -> Iterator[tu
     calls: dict[str, str] = {}
     for entry in entries:
         for speaker, text in _story(entry, record, who, calls):
-            yield local_clock(entry.at), one_line(speaker, 16), text
+            yield local_clock(entry.at_ms), one_line(speaker, 16), text
 
 
 def _story(
@@ -235,10 +237,26 @@ def _story(
             yield calls.get(key, key), f"← {text_of(entry.body)}"
         case EntryKind.BEGUN:
             yield calls.get(key, key), "begun"
-        case EntryKind.ONCE if entry.is_decision:
-            yield _decision(read_body(entry.body))
-        case _:
-            yield "asterism", f"{entry.kind.value} {entry.key}"
+        case EntryKind.ONCE:
+            yield from _noted(entry, who)
+
+
+def _noted(entry: Entry, who: str) -> Iterator[tuple[str, str]]:
+    """Yield speaker and text of what was noted once: judgements, facts, decisions."""
+    if "/evaluate/" in entry.key:
+        judgement = read_body(entry.body)
+        yield entry.key.rpartition("/")[2], f"{judgement['kind']}: {judgement['text']}"
+    elif entry.key == "facts":
+        yield "asterism", f"kept what lasts: {' '.join(read_body(entry.body))}"
+    elif entry.key == "in/calls":
+        for call in read_body(entry.body):
+            yield "asterism", f"calls {call['name']} first: {call['why']}"
+    elif entry.key.endswith("/void"):
+        yield who, f"(begun and made anew) {' '.join(read_body(entry.body))}"
+    elif entry.is_decision:
+        yield _decision(read_body(entry.body))
+    else:
+        yield "asterism", f"{entry.kind.value} {entry.key}"
 
 
 def _decision(decision: dict[str, Any]) -> tuple[str, str]:

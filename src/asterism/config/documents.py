@@ -7,7 +7,6 @@ The contacts say where people are reached, and who is asked when nobody answers.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta, tzinfo
 from functools import cached_property
 from typing import Annotated, Literal, Self
@@ -15,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from asterism.records import dataclass
 from asterism.times import DAY, PERIODS, read_duration, read_hours
 from asterism.types.agents import Trust
 from asterism.types.permissions import EffectKind
@@ -23,7 +23,14 @@ from asterism.types.permissions import EffectKind
 class SettingsTable(BaseModel):
     """A table of the configuration: names it does not know are refused, as are other types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        hide_input_in_errors=True,
+        # A table is built when one is read, which most documents and tables of a home never are.
+        defer_build=True,
+    )
 
 
 # -- authorizations --------------------------------------------------------------------------------
@@ -92,20 +99,20 @@ class PolicySettings(SettingsTable):
 
     @field_validator("agents", "tools", "operations", "recipients", "hosts", "things", "verbs")
     @classmethod
-    def _readable(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
             _check_expression(pattern)
         return patterns
 
     @model_validator(mode="after")
-    def _one_quota(self) -> Self:
+    def _check_one_quota(self) -> Self:
         if self.quota and self.amount_quota:
             raise ValueError("has quota and amount_quota; keep one of them.")
         return self
 
     @field_validator("arguments")
     @classmethod
-    def _readable_arguments(cls, patterns: dict[str, str]) -> dict[str, str]:
+    def _check_argument_patterns(cls, patterns: dict[str, str]) -> dict[str, str]:
         for pattern in patterns.values():
             _check_expression(pattern)
         return patterns
@@ -143,11 +150,13 @@ class AuthorizationSettings(SettingsTable):
 
     @field_validator("policy")
     @classmethod
-    def _named_once(cls, policies: tuple[PolicySettings, ...]) -> tuple[PolicySettings, ...]:
+    def _check_unique_names(
+        cls, policies: tuple[PolicySettings, ...]
+    ) -> tuple[PolicySettings, ...]:
         names = [policy.name for policy in policies]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"names {twice[0]!r} twice; each policy needs a name of its own.")
+            raise ValueError(f"names {twice[0]!r} twice; each policy needs its own name.")
         return policies
 
 
@@ -263,14 +272,14 @@ class ContactSettings(SettingsTable):
 
     @field_validator("hours")
     @classmethod
-    def _known_hours(cls, text: str | None) -> str | None:
+    def _check_hours(cls, text: str | None) -> str | None:
         if text is not None:
             _parse_hours(text)
         return text
 
     @field_validator("zone")
     @classmethod
-    def _known_zone(cls, name: str | None) -> str | None:
+    def _check_zone(cls, name: str | None) -> str | None:
         if name is not None:
             try:
                 ZoneInfo(name)

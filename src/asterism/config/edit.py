@@ -45,8 +45,8 @@ def edit(
 ) -> Generator[Edit, None, None]:
     """Prepare a change of settings: a value for each key, or None to take it out.
 
-    What is wrong is raised here, before anything is changed: a file that is not valid as it
-    stands, a value that cannot be, a place that cannot be written. Without `commit` nothing is.
+    Problems are raised here, before anything is changed: a file that is not valid, a value that is
+    not valid, a file that cannot be written. Without `commit`, nothing is written.
     """
     named = config_file(data, file, environ)
     before = ConfigDocument.read(named, must_exist=False)
@@ -54,10 +54,10 @@ def edit(
     path = named.resolve()
     if path.exists() and not path.is_file():
         raise ConfigError(
-            f"{path} is not an ordinary file, so it is not replaced by another. Name a file with "
+            f"{path} is not an ordinary file, so it is not replaced. Name a file with "
             "--config or ASTERISM_CONFIG. Nothing was changed."
         )
-    text = edited(before, path, changes)
+    text = apply_changes(before, path, changes)
     try:
         make_directory(path.parent)
         folder = tempfile.TemporaryDirectory(prefix=".asterism-", dir=path.parent)
@@ -91,7 +91,7 @@ def save(
     return prepared.path
 
 
-def edited(before: ConfigDocument, path: Path, changes: Mapping[Key, object]) -> str:
+def apply_changes(before: ConfigDocument, path: Path, changes: Mapping[Key, object]) -> str:
     """Return the text of a file with some settings changed and all else as it was."""
     import tomlkit
 
@@ -110,7 +110,7 @@ def edited(before: ConfigDocument, path: Path, changes: Mapping[Key, object]) ->
     if came_out != wanted:
         names = ", ".join(map(dotted, changes))
         raise ConfigError(
-            f"{before.name} is laid out in a way that cannot be changed here without harm. "
+            f"{before.name} has a layout that asterism cannot change safely. "
             f"Set {names} in it yourself. Nothing was changed."
         )
     return mark + text

@@ -7,7 +7,7 @@ import logging
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date, time
 from functools import reduce
 from pathlib import Path
@@ -28,6 +28,7 @@ from asterism.config.parse import (
 from asterism.config.settings import Settings
 from asterism.errors import ConfigError
 from asterism.private import refuse_writable
+from asterism.records import dataclass
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -103,12 +104,12 @@ def load(
     return settings.model_copy(update={"tools": tools, "cassette": cassette})
 
 
-def read_document(name: str, text: str, shown: str) -> Settings:
-    """Return the settings that a text makes, which is that of a document such as `authorizations`.
+def read_document(name: str, text: str, path: str) -> Settings:
+    """Return the settings in the text of a document such as `authorizations`.
 
-    Problems are told as those of the file, which errors call `shown`.
+    Error messages name the document by `path`.
     """
-    return _validated([_of_document(name, ConfigDocument.parse(shown, text))], {})
+    return _validated([_of_document(name, ConfigDocument.parse(path, text))], {})
 
 
 def _validated(sources: list[_Source], environ: Mapping[str, str]) -> Settings:
@@ -149,7 +150,7 @@ def _from_document(folder: Path, name: str) -> _Source:
     there = [folder / file for file in document_files(name) if (folder / file).exists()]
     if len(there) > 1:
         named = " and ".join(file.name for file in there)
-        raise ConfigError(f"There are {named} in {folder}, and one of them is needed. Keep one.")
+        raise ConfigError(f"{folder} has {named}, but only one is allowed. Keep one of them.")
     if not there:
         return _Source({}, lambda _: (0, ""), dotted)
     refuse_writable(there[0])
@@ -447,8 +448,8 @@ class LiveSettings:
             self._on_problem(problem)
             return Reload(error=problem)
         old = self.current
-        kept = {section: getattr(old, section) for section in NEEDS_RESTART}
-        self.current = new = read.model_copy(update=kept)
+        unchanged = {section: getattr(old, section) for section in NEEDS_RESTART}
+        self.current = new = read.model_copy(update=unchanged)
         changed, needs_restart = _differences(old, new), _differences(new, read)
         if changed:
             for callback in self._subscribers:

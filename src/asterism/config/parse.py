@@ -20,8 +20,8 @@ MAX_DEPTH = 32
 _MAX_BYTES = 1_000_000
 
 _EXPLANATIONS = {
-    "Cannot": "this was set before; keep one of the two",
-    "Duplicate": "this was set before; keep one of the two",
+    "Cannot": "this was set before; keep only one",
+    "Duplicate": "this was set before; keep only one",
     "Escaped character": "this is not a character; \\u needs four hex digits, such as \\u00e9",
     "Expected '='": 'a key needs "=" and a value, such as constellation = "home"',
     "Expected ']": 'a section ends with a bracket, such as "[store]"',
@@ -36,7 +36,7 @@ _EXPLANATIONS = {
     "Invalid value": 'a value is missing or not one; text stands in quotes, such as "home"',
     "Unclosed array": 'a list is not closed; it ends with "]"',
     "Unclosed inline": 'a table is not closed; it ends with "}"',
-    "Unescaped": "a backslash in double quotes is written twice; single quotes take it as it is",
+    "Unescaped": "a backslash in double quotes is written twice; in single quotes once",
     "Unterminated": "a text is not closed; it ends with the quotes it began with",
 }
 """What tomllib says (by its first words), and what a reader can do about it."""
@@ -44,11 +44,11 @@ _EXPLANATIONS = {
 
 def printable(text: str, most: int = 80) -> str:
     """Text that shows on one line of a terminal whatever it holds."""
-    shown = "".join(
+    escaped = "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode()
         for char in text[:most]
     )
-    return shown if len(text) <= most else f"{shown}…"
+    return escaped if len(text) <= most else f"{escaped}…"
 
 
 def dotted(key: Key) -> str:
@@ -77,7 +77,9 @@ def refuse_depth(value: object, place: str) -> None:
         level = inner
         if not level:
             return
-    raise ConfigError(f"{place}: values nest deeper than {MAX_DEPTH} levels; make it flatter.")
+    raise ConfigError(
+        f"{place}: values are nested deeper than {MAX_DEPTH} levels; use fewer levels."
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class ConfigDocument:
         try:
             values = tomllib.loads(text)
         except RecursionError:
-            raise ConfigError(f"{name}: values nest too deeply; make it flatter.") from None
+            raise ConfigError(f"{name}: values are nested too deeply; use fewer levels.") from None
         except ValueError as error:
             raise ConfigError(f"{name} {_explain_toml(str(error), text)}") from None
         refuse_depth(values, name)
@@ -125,15 +127,15 @@ def read_text(path: Path, *, must_exist: bool) -> str:
         raw = b"" if str(path) == os.devnull else read_regular(path, _MAX_BYTES)
     except TooLarge:
         raise ConfigError(
-            f"{path} is larger than {_MAX_BYTES:,} bytes, which no configuration needs. "
-            "Is it the right file?"
+            f"{path} is larger than {_MAX_BYTES:,} bytes, which is the limit for a configuration. "
+            "Check the path."
         ) from None
     except (FileNotFoundError, NotADirectoryError):
         if not must_exist and not path.is_symlink():
             return ""
         raise ConfigError(
             f"The configuration file {path} does not exist. "
-            "Put it there, or name another with --config or ASTERISM_CONFIG."
+            "Create it, or name another with --config or ASTERISM_CONFIG."
         ) from None
     except IsADirectoryError:
         raise ConfigError(
@@ -141,7 +143,7 @@ def read_text(path: Path, *, must_exist: bool) -> str:
         ) from None
     except PermissionError:
         raise ConfigError(
-            f'{path} may not be read by this user. Allow it, for example with "chmod u+r".'
+            f'{path} is not readable for this user. Allow it, for example with "chmod u+r".'
         ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error

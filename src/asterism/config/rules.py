@@ -118,8 +118,8 @@ def rule_of(tool: str, kind: str, values: Sequence[str]) -> list[Rule]:
         form["tools"] = list(values)
     elif values:
         raise InvalidInput(
-            f"A rule of the kind {known.value} takes nothing after it, and {' '.join(values)!r} "
-            "was given. Nothing was changed."
+            f"A rule of the kind {known.value} takes no values, but there is "
+            f"{' '.join(values)!r}. Nothing was changed."
         )
     return read_rules([form])
 
@@ -142,7 +142,9 @@ def _rules_of(value: Any) -> list[Rule]:
         if name not in _FIELDS:
             near = difflib.get_close_matches(str(name), _FIELDS, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise InvalidInput(f"there is no field {name!r}.{hint} There are: {_list(_FIELDS)}.")
+            raise InvalidInput(
+                f"{name!r} is not a field of a rule.{hint} Use one of: {_list(_FIELDS)}."
+            )
     return [
         Rule(
             _text(form.get("tool"), "tool"),
@@ -164,7 +166,7 @@ def _own_kind(value: Any) -> RuleKind:
         near = difflib.get_close_matches(str(value), known, 1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InvalidInput(
-            f"{value!r} is not a valid kind of rule.{hint} There are: {_list(known)}."
+            f"{value!r} is not a valid kind of rule.{hint} Use one of: {_list(known)}."
         ) from None
 
 
@@ -215,14 +217,14 @@ def _from_letta(form: Form) -> list[Rule]:
     if type_name in _LETTA_UNSUPPORTED:
         raise InvalidInput(
             f"the rule of {tool!r} chooses the next tool by what {tool!r} returned, which rules "
-            'here cannot. Leave it out, or name the choices with the kind "next".'
+            'do not support. Leave it out, or name the choices with the kind "next".'
         )
     kind = _LETTA.get(str(type_name))
     if kind is None:
         raise InvalidInput(f"{type_name!r} is not a type of Letta's tool rules.")
     if form.get("args"):
         raise InvalidInput(
-            f"the rule of {tool!r} gives the tool arguments, which rules here cannot. Leave out "
+            f"the rule of {tool!r} gives the tool arguments, which rules do not support. Leave out "
             "args."
         )
     children = _texts(form.get("children"), "children")
@@ -253,7 +255,7 @@ def _checked(rule: Rule) -> Rule:
         raise InvalidInput(f"a rule of the kind {kind.value} needs {lacks}.")
     own = rule.tool in rule.tools
     if own and kind in (RuleKind.PRECEDING, RuleKind.EXCLUSIVE, RuleKind.BEFORE_EXIT):
-        raise InvalidInput(f"{rule.tool!r} is among the other tools of its own rule.")
+        raise InvalidInput(f"{rule.tool!r} is listed among the other tools of its own rule.")
     return rule
 
 

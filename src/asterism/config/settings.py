@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import UTC, tzinfo
+from datetime import tzinfo
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -25,6 +25,7 @@ from pydantic import (
 from asterism.config.documents import AuthorizationSettings, ContactsSettings, SettingsTable
 from asterism.config.vendors import DEMO, Vendor, usual_model, vendors
 from asterism.errors import InvalidInput
+from asterism.times import machine_zone, zone_named
 from asterism.types.agents import Audience, Limits
 from asterism.types.permissions import EffectKind, ToolEffect
 from asterism.types.spending import IMAGE_TOKENS, Budget, Limit, Price, nano
@@ -45,7 +46,7 @@ _AUDIENCE_NEEDED = (
 
 def _parse_audience(text: str) -> str:
     try:
-        return str(Audience.declared(text))
+        return str(Audience.from_declaration(text))
     except InvalidInput:
         raise ValueError(f'is "{text}"; {_AUDIENCE_NEEDED} is needed.') from None
 
@@ -54,6 +55,23 @@ DeclaredAudience = Annotated[
     str,
     AfterValidator(_parse_audience),
     Field(description=_AUDIENCE_NEEDED, examples=["role:family"]),
+]
+
+
+def _check_zone(name: str) -> str:
+    try:
+        zone_named(name)
+    except ValueError:
+        raise ValueError(
+            f'is "{name[:80]}"; the name of a time zone is needed, such as "Europe/Berlin".'
+        ) from None
+    return name
+
+
+TimeZoneName = Annotated[
+    str,
+    AfterValidator(_check_zone),
+    Field(description="the name of a time zone", examples=["Europe/Berlin"]),
 ]
 
 
@@ -147,29 +165,15 @@ class BudgetSettings(CapSettings):
         default=0.8, gt=0, le=1, description="a part of the cap above 0 and up to 1"
     )
     max_output: Tokens = 8_192
-    timezone: str = Field(
-        default="UTC", description="the name of a time zone", examples=["Europe/Berlin"]
-    )
-    each_agent: CapSettings = CapSettings()
-    each_person: CapSettings = CapSettings()
+    timezone: TimeZoneName | None = None
+    each_agent: CapSettings = CapSettings.model_construct()
+    each_person: CapSettings = CapSettings.model_construct()
     agents: dict[str, CapSettings] = Field(default={})
     persons: dict[str, CapSettings] = Field(default={})
     groups: dict[str, CapSettings] = Field(default={})
 
-    @field_validator("timezone")
-    @classmethod
-    def _known_zone(cls, name: str) -> str:
-        try:
-            _zone(name)
-        except (KeyError, OSError, ValueError):
-            raise ValueError(
-                f'is "{name}"; the name of a time zone is needed, such as "Europe/Berlin".'
-            ) from None
-        return name
-
-    @cached_property
-    def budget(self) -> Budget:
-        """The same as caps in nano-dollars."""
+    def in_zone(self, zone: str) -> Budget:
+        """The same as caps in nano-dollars; its days are those of `zone` if it names none."""
         return Budget(
             all=self.limit,
             agents={name: cap.limit for name, cap in self.agents.items()},
@@ -179,16 +183,8 @@ class BudgetSettings(CapSettings):
             groups={name: cap.limit for name, cap in self.groups.items()},
             warn_at=self.warn_at,
             max_output=self.max_output,
-            zone=_zone(self.timezone),
+            zone=zone_named(self.timezone or zone),
         )
-
-
-def _zone(name: str) -> tzinfo:
-    if name == "UTC":
-        return UTC
-    from zoneinfo import ZoneInfo
-
-    return ZoneInfo(name)
 
 
 class CassetteSettings(SettingsTable):
@@ -352,7 +348,7 @@ class McpSettings(SettingsTable):
         examples=["https://example.org/mcp"],
     )
     headers: dict[str, str] = Field(default={}, repr=False)
-    oauth: OAuthSettings = OAuthSettings()
+    oauth: OAuthSettings = OAuthSettings.model_construct()
     enabled: bool = Field(default=True, description="true or false")
     protocol: Literal["auto", "2025-11-25", "2026-07-28"] = Field(
         default="auto", description='"auto", "2025-11-25" or "2026-07-28"'
@@ -379,10 +375,10 @@ class McpSettings(SettingsTable):
     tools: dict[str, McpToolSettings] = Field(default={})
 
     @model_validator(mode="after")
-    def _reachable(self) -> Self:
+    def _check_transport(self) -> Self:
         if (self.command is None) == (self.url is None):
             what = "both command and url" if self.command else "neither command nor url"
-            raise ValueError(f"has {what}; one of them is needed.")
+            raise ValueError(f"has {what}; set exactly one of them.")
         return self
 
     @property
@@ -411,7 +407,7 @@ class McpSettings(SettingsTable):
         )
 
 
-_UNSET_TOOL = McpToolSettings()
+_UNSET_TOOL = McpToolSettings.model_construct()
 
 SERVER_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,31}")
 """What a server may be called where asterism writes the name itself."""
@@ -453,6 +449,101 @@ class MemorySettings(SettingsTable):
 _WITH_TRUST = ("messages", "passages", "summaries")
 
 
+_PLUGIN_NAMES = 'a list of names of plugins, such as ["recall"],'
+PluginNames = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_as_tuple),
+    Field(strict=False, description=_PLUGIN_NAMES),
+]
+
+
+class RecallSettings(SettingsTable):
+    """How much of its memory an agent is told unasked; what is not given goes by its model."""
+
+    hits: int | None = Field(
+        default=None, ge=1, le=20, description="a whole number from 1 to 20", examples=[6]
+    )
+    tokens: int | None = Field(
+        default=None, ge=50, le=4_000, description="a whole number from 50 to 4,000", examples=[700]
+    )
+    threshold: float | None = Field(
+        default=None, ge=0, le=1, description="a number from 0 to 1", examples=[0.3]
+    )
+    domains: list[Literal["messages", "passages", "documents", "blocks", "summaries"]] | None = (
+        Field(
+            default=None,
+            description='a list such as ["messages", "documents"] of "messages", "passages", '
+            '"documents", "blocks" and "summaries"',
+            examples=["messages"],
+        )
+    )
+
+
+class RememberSettings(SettingsTable):
+    """What is kept of what an owner says, beyond what they ask to keep."""
+
+    rules: bool | None = Field(default=None, description="true or false", examples=[True])
+    model: bool | None = Field(default=None, description="true or false", examples=[False])
+    idle_seconds: float | None = Field(
+        default=None, ge=0, le=86_400, description="a number of seconds", examples=[3]
+    )
+
+
+class PluginOptions(SettingsTable):
+    """Options by the name of a plugin; those of plugins of others are handed on as they are."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride] - how pydantic types what is extra
+
+    recall: RecallSettings = RecallSettings.model_construct()
+    remember: RememberSettings = RememberSettings.model_construct()
+
+    def of(self, plugin: str) -> dict[str, Any]:
+        """Return the options that are given for a plugin."""
+        if plugin in PluginOptions.model_fields:
+            return getattr(self, plugin).model_dump(exclude_none=True)
+        return (self.model_extra or {}).get(plugin, {})
+
+    def joined(self, own: PluginOptions) -> PluginOptions:
+        """Return these with those of one agent, which win."""
+        others = {*(self.model_extra or {}), *(own.model_extra or {})}
+        return PluginOptions.model_construct(
+            None,
+            recall=RecallSettings.model_construct(**{**self.of("recall"), **own.of("recall")}),
+            remember=RememberSettings.model_construct(
+                **{**self.of("remember"), **own.of("remember")}
+            ),
+            **{plugin: {**self.of(plugin), **own.of(plugin)} for plugin in others},
+        )
+
+
+class PipelineSettings(SettingsTable):
+    """What stands around the model of every agent."""
+
+    processors: PluginNames = ("remember", "calculations", "reminders", "recall")
+    sections: PluginNames = ()
+    evaluators: PluginNames = ("empty_answer",)
+    retries: Retries = 2
+    seconds: Seconds = 10.0
+    options: PluginOptions = PluginOptions.model_construct()
+
+
+class AgentPipelineSettings(SettingsTable):
+    """What stands around the model of one agent, where it is not what all have."""
+
+    processors: PluginNames | None = Field(default=None, description=_PLUGIN_NAMES)
+    sections: PluginNames | None = Field(default=None, description=_PLUGIN_NAMES)
+    evaluators: PluginNames | None = Field(default=None, description=_PLUGIN_NAMES)
+    retries: Retries | None = Field(default=None, description="a whole number from 0 to 100")
+    options: PluginOptions = PluginOptions.model_construct()
+
+
+class AgentSettings(SettingsTable):
+    """What is configured for one agent, by its name."""
+
+    pipeline: AgentPipelineSettings = AgentPipelineSettings.model_construct()
+
+
 class RetentionSettings(SettingsTable):
     """What is deleted when it has grown too old."""
 
@@ -489,15 +580,15 @@ class RetentionSettings(SettingsTable):
     )
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_filters(self) -> Self:
         if self.tag is not None and self.kind != "passages":
-            raise ValueError(f"has a tag, which {self.kind} have not; leave out one of the two.")
+            raise ValueError(f"has a tag, but {self.kind} have no tags; leave out one of the two.")
         if self.trust is not None and self.kind not in _WITH_TRUST:
             raise ValueError(
                 f"has trust, which does not apply to {self.kind}; leave out one of the two."
             )
         if self.agent is not None and self.kind == "blobs":
-            raise ValueError("has an agent, which blobs have not; leave out one of the two.")
+            raise ValueError("has an agent, but blobs have no agent; leave out one of the two.")
         return self
 
 
@@ -539,9 +630,9 @@ class SandboxSettings(SettingsTable):
 
     @field_validator("allow_unsandboxed")
     @classmethod
-    def _exact_sentence(cls, sentence: str | None) -> str | None:
+    def _check_sentence(cls, sentence: str | None) -> str | None:
         if sentence is not None and sentence != UNSANDBOXED:
-            raise ValueError(f'is another sentence; "{UNSANDBOXED}" is needed, word by word.')
+            raise ValueError(f'is a different sentence; write exactly "{UNSANDBOXED}".')
         return sentence
 
 
@@ -651,7 +742,7 @@ class WebSettings(SettingsTable):
 
     @field_validator("search_url")
     @classmethod
-    def _there(cls, url: str | None, others: ValidationInfo) -> str | None:
+    def _check_search_url(cls, url: str | None, others: ValidationInfo) -> str | None:
         engine = others.data.get("search")
         if url is None and engine in _NEEDS_URL:
             raise ValueError(f'is missing; search = "{engine}" needs the address of its server.')
@@ -681,7 +772,7 @@ class StoreSettings(SettingsTable):
 
     @field_validator("url")
     @classmethod
-    def _postgres(cls, url: str | None) -> str | None:
+    def _check_postgres(cls, url: str | None) -> str | None:
         if url is None or re.match(r"postgres(ql)?://\S", url):
             return url
         scheme = re.match(r"[A-Za-z][\w+.-]{0,30}:", url)
@@ -754,7 +845,7 @@ class RuntimeSettings(SettingsTable):
 
     @field_validator("stalled_after")
     @classmethod
-    def _outlasts_heartbeat(cls, seconds: float, others: ValidationInfo) -> float:
+    def _check_stalled_after(cls, seconds: float, others: ValidationInfo) -> float:
         heartbeat: float | None = others.data.get("heartbeat")
         if heartbeat and seconds < 2 * heartbeat:
             raise ValueError(
@@ -774,7 +865,7 @@ class OutboxSettings(SettingsTable):
 
     @field_validator("longest_delay")
     @classmethod
-    def _reaches_first(cls, seconds: float, others: ValidationInfo) -> float:
+    def _check_max_delay(cls, seconds: float, others: ValidationInfo) -> float:
         first: float | None = others.data.get("first_delay")
         if first and seconds < first:
             raise ValueError(
@@ -827,37 +918,43 @@ class Settings(SettingsTable):
         pattern=r"^[^\x00-\x1f\x7f]{1,100}$",
         description="a name of 1 to 100 characters on one line",
     )
-    store: StoreSettings = StoreSettings()
+    timezone: TimeZoneName | None = None
+    # Tables that may be left out: constructed, since to validate one would build its class first.
+    store: StoreSettings = StoreSettings.model_construct()
     models: dict[str, ModelSettings] = Field(default={})
-    budget: BudgetSettings = BudgetSettings()
+    budget: BudgetSettings = BudgetSettings.model_construct()
     prices: dict[str, PriceSettings] = Field(default={})
-    limits: LimitSettings = LimitSettings()
-    context: ContextSettings = ContextSettings()
-    memory: MemorySettings = MemorySettings()
-    search: SearchSettings = SearchSettings()
-    trust: TrustSettings = TrustSettings()
+    limits: LimitSettings = LimitSettings.model_construct()
+    context: ContextSettings = ContextSettings.model_construct()
+    memory: MemorySettings = MemorySettings.model_construct()
+    search: SearchSettings = SearchSettings.model_construct()
+    trust: TrustSettings = TrustSettings.model_construct()
+    pipeline: PipelineSettings = PipelineSettings.model_construct()
+    agents: dict[str, AgentSettings] = Field(default={})
     retention: dict[str, RetentionSettings] = Field(default={})
-    runtime: RuntimeSettings = RuntimeSettings()
-    outbox: OutboxSettings = OutboxSettings()
+    runtime: RuntimeSettings = RuntimeSettings.model_construct()
+    outbox: OutboxSettings = OutboxSettings.model_construct()
     channels: dict[str, ChannelSettings] = Field(default={})
-    tools: ToolSettings = ToolSettings()
-    authorizations: AuthorizationSettings = AuthorizationSettings()
-    contacts: ContactsSettings = ContactsSettings()
-    cassette: CassetteSettings = CassetteSettings()
-    log: LogSettings = LogSettings()
-    telemetry: TelemetrySettings = TelemetrySettings()
-    secrets: SecretSettings = SecretSettings()
+    tools: ToolSettings = ToolSettings.model_construct()
+    authorizations: AuthorizationSettings = AuthorizationSettings.model_construct()
+    contacts: ContactsSettings = ContactsSettings.model_construct()
+    cassette: CassetteSettings = CassetteSettings.model_construct()
+    log: LogSettings = LogSettings.model_construct()
+    telemetry: TelemetrySettings = TelemetrySettings.model_construct()
+    secrets: SecretSettings = SecretSettings.model_construct()
     mcp: dict[str, McpSettings] = Field(default={})
-    web: WebSettings = WebSettings()
-    sandbox: SandboxSettings = SandboxSettings()
-    files: FileSettings = FileSettings()
+    web: WebSettings = WebSettings.model_construct()
+    sandbox: SandboxSettings = SandboxSettings.model_construct()
+    files: FileSettings = FileSettings.model_construct()
 
     _usual: str = PrivateAttr(default=DEMO)
     _key_variables: dict[str, str] = PrivateAttr(default={})
+    _tz: str | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: Mapping[str, str] | None, /) -> None:
         """Note whom to ask if none is named; `context` is the environment, if not the process's."""
         environ = os.environ if context is None else context
+        self._tz = environ.get("TZ")
 
         def has_key(vendor: Vendor) -> bool:
             own = self.models.get(vendor.name, ModelSettings())
@@ -876,6 +973,30 @@ class Settings(SettingsTable):
     def default_model(self) -> str:
         """The model of agents that name none."""
         return self.model or self._usual
+
+    @cached_property
+    def zone_name(self) -> str:
+        """The name of the owner's time zone: the one that is set, or else the machine's."""
+        return self.timezone or machine_zone(self._tz)
+
+    @cached_property
+    def zone(self) -> tzinfo:
+        """The owner's time zone."""
+        return zone_named(self.zone_name)
+
+    @cached_property
+    def spending_caps(self) -> Budget:
+        """What may be spent, in nano-dollars, in days of the owner unless `[budget]` differs."""
+        return self.budget.in_zone(self.zone_name)
+
+    def pipeline_of(self, agent: str) -> PipelineSettings:
+        """What stands around the model of an agent, by its name."""
+        own = self.agents.get(agent)
+        if own is None:
+            return self.pipeline
+        changed = own.pipeline.model_dump(exclude_none=True, exclude={"options"})
+        options = self.pipeline.options.joined(own.pipeline.options)
+        return self.pipeline.model_copy(update={**changed, "options": options})
 
     def vendor(self, name: str) -> ModelSettings:
         """The settings of a vendor, with what is known of it where nothing is configured."""

@@ -7,10 +7,11 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+from asterism.records import dataclass
 
 DEMO = "demo:guide"
 """The model that is always there: rules, and no language model."""

@@ -1,1 +1,1 @@
-"""What agents remember: how it is kept, found, explained, taken back and forgotten."""
+"""The memory of agents: storing, reading, explaining, undoing and forgetting."""

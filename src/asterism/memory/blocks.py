@@ -1,10 +1,10 @@
-"""Blocks at rest, their history and whom they are shared with: reading."""
+"""Reading stored blocks, their history and their shares."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ import orjson
 from asterism.errors import Conflict, NotFound, StoreDamaged
 from asterism.memory.content import HEADING, render
 from asterism.memory.schemas import schema_of
+from asterism.memory.texts import shared_ends
+from asterism.records import dataclass
 from asterism.store.database import Connection, Row
 from asterism.types.agents import Audience, Label, Participants, Trust
 from asterism.types.memory import (
@@ -30,7 +32,7 @@ from asterism.types.memory import (
 )
 
 OPEN = 0
-"""The `last` of the era whose edits are still loose: it holds where they start from."""
+"""The `last` of the open era. It holds the content from which the loose edits start."""
 
 _COLUMNS = (
     "id, constellation, owner_id, label, type, description, schema, max_chars, permission,"
@@ -94,7 +96,7 @@ class EditRow(NamedTuple):
     undone_by: int | None
     at: int
     change: str = ""
-    """JSON: what it made of the content; empty where nothing, and where it was not asked for."""
+    """The change of the content as JSON; empty if there is none or it was not read."""
 
 
 class EraRow(NamedTuple):
@@ -105,7 +107,7 @@ class EraRow(NamedTuple):
     content: bytes
     """Compressed JSON: the content before its first edit, and what each edit made of it."""
     edits: bytes
-    """Compressed JSON: what else is known of its edits."""
+    """The other columns of its edits, as compressed JSON."""
     since: int
 
 
@@ -138,19 +140,17 @@ async def get(tx: Connection, block_id: str) -> BlockRow | None:
     return BlockRow(*row) if row else None
 
 
-async def by_label(
-    tx: Connection, constellation: str, owner_id: str, label: str
-) -> BlockRow | None:
+async def by_label(tx: Connection, owner_id: str, label: str) -> BlockRow | None:
     """Return the block that an owner has under a label."""
     row = await tx.one(
         f"SELECT {_COLUMNS} FROM blocks"
         " WHERE constellation = ? AND owner_id = ? AND label = ? AND retired_at IS NULL",
-        (constellation, owner_id, label),
+        (tx.constellation, owner_id, label),
     )
     return BlockRow(*row) if row else None
 
 
-async def rows_visible_to(tx: Connection, constellation: str, agent_id: str) -> list[VisibleRow]:
+async def rows_visible_to(tx: Connection, agent_id: str) -> list[VisibleRow]:
     """Return what an agent can see: its own blocks, those shared with it, the constellation's."""
     columns = _prefixed(_COLUMNS)
     rows = await tx.all(
@@ -164,20 +164,20 @@ async def rows_visible_to(tx: Connection, constellation: str, agent_id: str) -> 
         " WHERE b.id = s.block_id AND s.agent_id = ? AND b.constellation = ?"
         " AND b.owner_id NOT IN (?, ?) AND b.retired_at IS NULL",
         (
-            *(agent_id, constellation, agent_id, CONSTELLATION),
-            *(agent_id, constellation, agent_id, CONSTELLATION),
+            *(agent_id, tx.constellation, agent_id, CONSTELLATION),
+            *(agent_id, tx.constellation, agent_id, CONSTELLATION),
         ),
     )
     return [_visible_row(row) for row in rows]
 
 
-async def everything(tx: Connection, constellation: str) -> list[VisibleRow]:
+async def everything(tx: Connection) -> list[VisibleRow]:
     """Return all blocks of a constellation that were not put away."""
     rows = await tx.all(
         f"SELECT {_prefixed(_COLUMNS)}, NULL, a.name FROM blocks b"
         " LEFT JOIN agents a ON a.id = b.owner_id"
         " WHERE b.constellation = ? AND b.retired_at IS NULL",
-        (constellation,),
+        (tx.constellation,),
     )
     return [_visible_row(row) for row in rows]
 
@@ -271,19 +271,17 @@ async def era_at(tx: Connection, block_id: str, moment: int) -> EraRow | None:
     return EraRow(*row) if row else None
 
 
-async def squashed_eras(tx: Connection, constellation: str) -> list[tuple[str, EraRow]]:
+async def squashed_eras(tx: Connection) -> list[tuple[str, EraRow]]:
     """Return every squashed era of a constellation, with its block."""
     rows = await tx.all(
         "SELECT e.block_id, e.first, e.last, e.content, e.edits, e.since FROM block_eras e"
         " JOIN blocks b ON b.id = e.block_id WHERE b.constellation = ? AND e.last <> ?",
-        (constellation, OPEN),
+        (tx.constellation, OPEN),
     )
     return [(row[0], EraRow(*row[1:])) for row in rows]
 
 
-async def blocks_of_then(
-    tx: Connection, constellation: str, agent_id: str, moment: int
-) -> list[PastBlock]:
+async def blocks_at(tx: Connection, agent_id: str, moment: int) -> list[PastBlock]:
     """Return the blocks that an agent may have seen at a moment, with those put away since.
 
     Of others' blocks, all that are or were shared with it, and all with folded edits, which may
@@ -301,7 +299,7 @@ async def blocks_of_then(
         " AND e.kind IN ('share', 'unshare') AND e.source LIKE ?)"
         " OR EXISTS (SELECT 1 FROM block_eras r WHERE r.block_id = b.id AND r.last <> ?))",
         (
-            *(agent_id, constellation, moment, moment, agent_id, CONSTELLATION),
+            *(agent_id, tx.constellation, moment, moment, agent_id, CONSTELLATION),
             *(f"%{orjson.dumps(agent_id).decode()}%", OPEN),
         ),
     )
@@ -330,12 +328,11 @@ async def replica(tx: Connection, block_id: str) -> ReplicaRow | None:
 
 
 def write_source(source: Source, **more: Any) -> str:
-    """Return what the history keeps of where an edit comes from, with what else it must know.
+    """Return the source of an edit as JSON for the history.
 
-    `lines` is how it changed the blame of lines, `schema` a schema that begins with it, `was` what
-    a block's description said before.
+    `lines` is the change of the blame, `schema` a new schema, `was` the description before.
     """
-    told = {
+    wire = {
         "origins": [
             [origin.kind.value, origin.ref, origin.detail]
             if origin.detail
@@ -346,16 +343,16 @@ def write_source(source: Source, **more: Any) -> str:
         "trust": source.trust.value,
         **more,
     }
-    return orjson.dumps(told).decode()
+    return orjson.dumps(wire).decode()
 
 
 def read_source(text: str) -> Source:
     """Return where an edit comes from."""
-    told = orjson.loads(text)
+    wire = orjson.loads(text)
     return Source(
-        tuple(Origin(OriginKind(kind), *rest) for kind, *rest in told["origins"]),
-        Audience.read(told["audience"]),
-        Trust(told["trust"]),
+        tuple(Origin(OriginKind(kind), *rest) for kind, *rest in wire["origins"]),
+        Audience.read(wire["audience"]),
+        Trust(wire["trust"]),
     )
 
 
@@ -395,26 +392,26 @@ def _label(audience: str, trust: str) -> Label:
 
 def read_blame(runs: Iterable[Any]) -> list[Blame]:
     """Read runs of lines, `[count, audience, trust, edits …]`, as one entry a line."""
-    found: list[Blame] = []
+    result: list[Blame] = []
     for count, audience, trust, *numbers in runs:
-        found += [(tuple(numbers), _label(audience, trust))] * count
-    return found
+        result += [(tuple(numbers), _label(audience, trust))] * count
+    return result
 
 
 def blame_runs(blame: Iterable[Blame]) -> list[list[Any]]:
     """Write one entry a line as runs."""
-    told: dict[int, tuple[str, str]] = {}
+    label_texts: dict[int, tuple[str, str]] = {}
     runs: list[list[Any]] = []
     latest: Blame | None = None
-    for one in blame:
-        if latest is not None and one == latest:
+    for line_blame in blame:
+        if latest is not None and line_blame == latest:
             runs[-1][0] += 1
             continue
-        latest = one
-        numbers, label = one
-        if id(label) not in told:  # most lines of a block have the same few labels
-            told[id(label)] = (str(label.audience), label.trust.value)
-        runs.append([1, *told[id(label)], *numbers])
+        latest = line_blame
+        numbers, label = line_blame
+        if id(label) not in label_texts:  # most lines of a block have the same few labels
+            label_texts[id(label)] = (str(label.audience), label.trust.value)
+        runs.append([1, *label_texts[id(label)], *numbers])
     return runs
 
 
@@ -435,7 +432,7 @@ def write_lines(lines: Iterable[Line]) -> str:
 
 
 SHARED_BY_ALL = "constellation"
-"""The name that stands for the owner of a block that belongs to no single agent."""
+"""The owner name of a block that belongs to all agents."""
 
 _ORDER = {
     kind: place
@@ -451,7 +448,7 @@ class VisibleBlock:
 
     block: Block
     permission: Permission
-    """What this agent may do to it."""
+    """The permission of this agent."""
     owner_name: str | None
     """Whose it is; None: the agent's own."""
     lines: tuple[Line, ...]
@@ -459,7 +456,7 @@ class VisibleBlock:
 
     @property
     def name(self) -> str:
-        """How the agent can name it so that no other is meant."""
+        """A name by which the agent can address this block and no other."""
         return (
             self.block.label if self.owner_name is None else f"{self.owner_name}/{self.block.label}"
         )
@@ -480,94 +477,90 @@ def block_of(row: BlockRow) -> Block:
         audience=Audience.read(row.audience),
         pinned=bool(row.pinned),
         version=row.version,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
+        created_at_ms=row.created_at,
+        updated_at_ms=row.updated_at,
     )
 
 
-def _seen(found: VisibleRow, agent_id: str | None) -> VisibleBlock:
-    row = found.row
+def _visible_block(visible_row: VisibleRow, agent_id: str | None) -> VisibleBlock:
+    row = visible_row.row
     own = row.owner_id == agent_id
     block = block_of(row)
     return VisibleBlock(
         block=block,
-        permission=Permission(row.permission if own else found.permission),
-        owner_name=None if own else found.owner_name or SHARED_BY_ALL,
-        lines=seen_with(read_lines(row.text, row.lines), block.audience),
+        permission=Permission(row.permission if own else visible_row.permission),
+        owner_name=None if own else visible_row.owner_name or SHARED_BY_ALL,
+        lines=with_full_labels(read_lines(row.text, row.lines), block.audience),
     )
 
 
-async def seen_by(tx: Connection, constellation: str, agent_id: str | None) -> list[VisibleBlock]:
+async def seen_by(tx: Connection, agent_id: str | None) -> list[VisibleBlock]:
     """Return the blocks that an agent sees, or for None all there are, in a stable order.
 
-    Who is present is not asked here: `shown` and `wrapped` withhold what they may not see.
+    This ignores who is present: `visible_text` and `wrapped` leave out hidden lines.
     """
-    return [_seen(one, agent_id) for one in await _visible(tx, constellation, agent_id)]
+    return [_visible_block(visible_row, agent_id) for visible_row in await _visible(tx, agent_id)]
 
 
-async def _visible(tx: Connection, constellation: str, agent_id: str | None) -> list[VisibleRow]:
+async def _visible(tx: Connection, agent_id: str | None) -> list[VisibleRow]:
     if agent_id is None:
-        found = await everything(tx, constellation)
+        visible_rows = await everything(tx)
     else:
-        found = await rows_visible_to(tx, constellation, agent_id)
+        visible_rows = await rows_visible_to(tx, agent_id)
     return sorted(
-        found,
-        key=lambda one: (
-            _ORDER[BlockType(one.row.type)],
-            one.row.owner_id != agent_id,
-            one.row.label,
-            one.owner_name or "",
-            one.row.id,
+        visible_rows,
+        key=lambda visible_row: (
+            _ORDER[BlockType(visible_row.row.type)],
+            visible_row.row.owner_id != agent_id,
+            visible_row.row.label,
+            visible_row.owner_name or "",
+            visible_row.row.id,
         ),
     )
 
 
 async def find(
-    tx: Connection,
-    constellation: str,
-    agent_id: str | None,
-    label: str,
-    participants: Participants | None = None,
+    tx: Connection, agent_id: str | None, label: str, participants: Participants | None = None
 ) -> VisibleBlock:
     """Return the block that a label means to an agent, or for None to the owner.
 
     Its own come first, then those shared with it (`owner-name/label`, or the plain label if only
-    one fits), then the constellation's. With participants, what they may not see is not there.
+    one fits), then the constellation's. With participants, only blocks that they may see count.
     """
-    found = [
-        one
-        for one in await _visible(tx, constellation, agent_id)
-        if participants is None or participants.can_see(Audience.read(one.row.audience))
+    candidates = [
+        candidate
+        for candidate in await _visible(tx, agent_id)
+        if participants is None or participants.can_see(Audience.read(candidate.row.audience))
     ]
     wanted = label.strip()
-    for fitting in _by_rank(found, agent_id, wanted):
+    for fitting in _by_rank(candidates, agent_id, wanted):
         if len(fitting) == 1:
-            return _seen(fitting[0], agent_id)
+            return _visible_block(fitting[0], agent_id)
         if fitting:
-            names = " and ".join(sorted(_name(one, None) for one in fitting))
+            names = " and ".join(sorted(_name(candidate, None) for candidate in fitting))
             raise Conflict(f"{wanted!r} may mean {names}. Name one of them.")
-    raise _not_found(wanted, [_name(one, agent_id) for one in found])
+    raise _not_found(wanted, [_name(candidate, agent_id) for candidate in candidates])
 
 
-def _name(one: VisibleRow, agent_id: str | None) -> str:
-    if one.row.owner_id == agent_id:
-        return one.row.label
-    return f"{one.owner_name or SHARED_BY_ALL}/{one.row.label}"
+def _name(visible_row: VisibleRow, agent_id: str | None) -> str:
+    if visible_row.row.owner_id == agent_id:
+        return visible_row.row.label
+    return f"{visible_row.owner_name or SHARED_BY_ALL}/{visible_row.row.label}"
 
 
 def _by_rank(
-    found: Sequence[VisibleRow], agent_id: str | None, wanted: str
+    candidates: Sequence[VisibleRow], agent_id: str | None, wanted: str
 ) -> list[list[VisibleRow]]:
-    plain = [one for one in found if one.row.label == wanted]
+    plain = [candidate for candidate in candidates if candidate.row.label == wanted]
     if agent_id is None:
-        named = [one for one in found if _name(one, None) == wanted]
-        return [named, plain, [one for one in found if one.row.id == wanted]]
+        named = [candidate for candidate in candidates if _name(candidate, None) == wanted]
+        return [named, plain, [candidate for candidate in candidates if candidate.row.id == wanted]]
     return [
-        [one for one in plain if one.row.owner_id == agent_id],
-        [one for one in found if _name(one, None) == wanted],
-        [one for one in plain if one.row.owner_id != CONSTELLATION],
+        [candidate for candidate in plain if candidate.row.owner_id == agent_id],
+        [candidate for candidate in candidates if _name(candidate, None) == wanted],
+        [candidate for candidate in plain if candidate.row.owner_id != CONSTELLATION],
         plain,
-        [one for one in found if one.row.id == wanted],
+        [candidate for candidate in candidates if candidate.row.id == wanted],
     ]
 
 
@@ -602,10 +595,10 @@ def visible_lines(seen: VisibleBlock, participants: Participants) -> list[str]:
 
 
 def as_visible_to(seen: VisibleBlock, participants: Participants) -> VisibleBlock | None:
-    """Return a block as those present may see it; None: it is not there for them.
+    """Return a block as those present may see it; None if they may not see it.
 
-    Where lines are hidden, size and version count what is heard, and when it was last written is
-    not told: else they would tell of the rest.
+    If lines are hidden, size and version count the visible lines only, and the time of the last
+    write is left out. Otherwise they would reveal that there is more.
     """
     block = seen.block
     if not participants.can_see(block.audience):
@@ -620,14 +613,14 @@ def as_visible_to(seen: VisibleBlock, participants: Participants) -> VisibleBloc
         lines=lines,
         block=replace(
             block,
-            text="\n".join(one.text for one in lines),
-            version=len({number for one in lines for number in one.edits}),
-            updated_at=block.created_at,
+            text="\n".join(line.text for line in lines),
+            version=len({number for line in lines for number in line.edits}),
+            updated_at_ms=block.created_at_ms,
         ),
     )
 
 
-def shown(seen: VisibleBlock, participants: Participants) -> str:
+def visible_text(seen: VisibleBlock, participants: Participants) -> str:
     """Return what a model sees of a block with these participants; "" if they may see nothing."""
     lines = visible_lines(seen, participants)
     if all(is_heading(seen.block.schema, line) for line in lines):
@@ -641,8 +634,8 @@ _TAG = re.compile(r"<(?=\s*/?\s*block\b)", re.IGNORECASE)
 def wrapped(seen: VisibleBlock, participants: Participants) -> str:
     """Return a block for a prompt, in tags that its content cannot fake.
 
-    Nothing is returned of a block that those present may not see. One of which they may see no
-    line looks like an empty one.
+    The result is empty if those present may not see the block. A block without visible lines
+    looks like an empty block.
     """
     block = seen.block
     if not participants.can_see(block.audience):
@@ -663,8 +656,8 @@ def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace("\n", " ")
 
 
-def seen_with(lines: Sequence[Line], audience: Audience) -> tuple[Line, ...]:
-    """Return lines whose labels say all: those who may see the line *and* the block."""
+def with_full_labels(lines: Sequence[Line], audience: Audience) -> tuple[Line, ...]:
+    """Return lines with complete labels: who may see the line *and* the block."""
     return tuple(
         line
         if audience.public
@@ -683,3 +676,26 @@ def is_visible(schema: Schema, line: Line, block: Audience, participants: Partic
 def is_heading(schema: Schema, text: str) -> bool:
     """Tell whether a line opens a section."""
     return isinstance(schema, CompositeSchema) and text.startswith(HEADING)
+
+
+# -- what an edit changed of the blame -------------------------------------------------------------
+
+# -- what changed of it, small enough to keep with every edit --------------------------------------
+
+
+def blame_splice(old: Sequence[Line], new: Sequence[Line]) -> list[Any]:
+    """Return `[at, how many go, new runs]`, which turns the old blame into the new blame."""
+    was: list[Blame] = [(line.edits, line.label) for line in old]
+    now: list[Blame] = [(line.edits, line.label) for line in new]
+    before, after = shared_ends(was, now)
+    return [
+        before,
+        len(was) - before - after,
+        blame_runs(now[before : len(now) - after]),
+    ]
+
+
+def splice_blame(blame: list[Blame], change: Sequence[Any]) -> list[Blame]:
+    """Return the blame after an edit from that before it."""
+    at, gone, runs = change
+    return [*blame[:at], *read_blame(runs), *blame[at + gone :]]

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from asterism.errors import InvalidInput, StoreDamaged
-from asterism.memory.schemas import LOG_TIME, read_fields, read_value, shown, tidy_number
+from asterism.memory.schemas import LOG_TIME, read_fields, read_value, tidy_number, value_text
 from asterism.memory.texts import (
     Splice,
-    carried,
     clean_text,
     lines_of,
-    refined,
+    rebase_splices,
+    refine_splices,
     sequence_splices,
     splice_text,
     text_splices,
@@ -107,71 +107,71 @@ def to_json(schema: Schema, value: Any) -> Any:
             }
 
 
-def from_json(schema: Schema, given: Any, now: int) -> Any:
+def from_json(schema: Schema, value: Any, now: int) -> Any:
     """Return the value for what `to_json` gives, checked, of all but a composite.
 
     Rows get new ids.
     """
     match schema:
         case TextSchema():
-            if not isinstance(given, str):
-                raise wrong("text", given)
-            return clean_text(given, "The text")
+            if not isinstance(value, str):
+                raise wrong("text", value)
+            return clean_text(value, "The text")
         case MapSchema():
-            if not isinstance(given, Mapping):
-                raise wrong("an object with the map's fields", given)
+            if not isinstance(value, Mapping):
+                raise wrong("an object with the map's fields", value)
             return read_fields(
-                schema.fields, cast("Mapping[str, Any]", given), "the map", whole=True
+                schema.fields, cast("Mapping[str, Any]", value), "the map", whole=True
             )
         case ListSchema() | LogSchema():
-            if not isinstance(given, list):
-                raise wrong("a list", given)
-            return [_row_from_json(schema, one, now) for one in cast("list[Any]", given)]
+            if not isinstance(value, list):
+                raise wrong("a list", value)
+            return [_row_from_json(schema, item, now) for item in cast("list[Any]", value)]
         case CompositeSchema():
             raise AssertionError(schema)
 
 
-def wrong(needed: str, given: Any) -> InvalidInput:
+def wrong(needed: str, value: Any) -> InvalidInput:
     """Return the error for JSON of another kind than is needed."""
     kinds = {"dict": "an object", "list": "a list", "str": "a text", "bool": "a boolean"}
-    kind = "nothing" if given is None else kinds.get(type(given).__name__, "a number")
+    kind = "nothing" if value is None else kinds.get(type(value).__name__, "a number")
     return InvalidInput(
         f"{needed[0].upper()}{needed[1:]} is needed, and {kind} was given. Nothing was changed."
     )
 
 
-def _row_from_json(schema: ListSchema | LogSchema, given: Any, now: int) -> Row:
+def _row_from_json(schema: ListSchema | LogSchema, value: Any, now: int) -> Row:
     if isinstance(schema, ListSchema):
-        return new_row(read_row(schema, given))
-    if not isinstance(given, Mapping):
-        return new_row({LOG_TIME: iso_text(now), **read_row(schema, given)})
-    entry = dict(cast("Mapping[str, Any]", given))
+        return new_row(read_row(schema, value))
+    if not isinstance(value, Mapping):
+        return new_row({LOG_TIME: iso_text(now), **read_row(schema, value)})
+    entry = dict(cast("Mapping[str, Any]", value))
     time = entry.pop(LOG_TIME, None)
     at = iso_text(now) if time is None else read_value(_TIME, time)
     return new_row({LOG_TIME: at, **read_row(schema, entry)})
 
 
-def read_row(schema: ListSchema | LogSchema, given: Any) -> dict[str, Any]:
+def read_row(schema: ListSchema | LogSchema, value: Any) -> dict[str, Any]:
     """Return the checked values of a new item or entry; text alone is its first field."""
     what = "an item" if isinstance(schema, ListSchema) else "an entry"
     fields = row_fields(schema)
-    if isinstance(given, str):
+    if isinstance(value, str):
         lead = lead_field(fields)
-        if lead is None or not given.strip():
+        if lead is None or not value.strip():
             raise InvalidInput(
                 f"{what.capitalize()} is needed as a JSON object with "
                 f"{', '.join(field.name for field in fields)}. Nothing was changed."
-                if given.strip()
+                if value.strip()
                 else f"{what.capitalize()} without text says nothing. Nothing was changed."
             )
-        given = {lead.name: given}
-    if not isinstance(given, Mapping):
-        raise wrong("text" if is_plain(schema) else f"{what} as an object", given)
-    return read_fields(fields, cast("Mapping[str, Any]", given), what, whole=True)
+        value = {lead.name: value}
+    if not isinstance(value, Mapping):
+        raise wrong("text" if is_plain(schema) else f"{what} as an object", value)
+    return read_fields(fields, cast("Mapping[str, Any]", value), what, whole=True)
 
 
 def lead_field(fields: Sequence[Field]) -> Field | None:
-    """Return the field that stands for a whole row: its first text."""
+    """Return the main field of a row: its first text field."""
     return next((field for field in fields if field.type is FieldType.TEXT), None)
 
 
@@ -206,14 +206,14 @@ def to_lines(schema: Schema, value: Any) -> list[str]:
             lines: list[str] = []
             for section in schema.sections:
                 lines.append(HEADING + section.name)
-                lines += map(escaped, to_lines(section.schema, value[section.name]))
+                lines += map(escape_headings, to_lines(section.schema, value[section.name]))
             return lines
 
 
 def _field_line(field: Field, value: Any) -> str:
     if value is None and field.type is FieldType.COUNTER:
         value = 0
-    return f"{field.name}:" if value in (None, "", []) else f"{field.name}: {shown(value)}"
+    return f"{field.name}:" if value in (None, "", []) else f"{field.name}: {value_text(value)}"
 
 
 def _row_line(schema: ListSchema | LogSchema, row: Row) -> str:
@@ -228,23 +228,23 @@ def _row_line(schema: ListSchema | LogSchema, row: Row) -> str:
         if field.name == "done" and field.type is FieldType.BOOLEAN:
             mark = "[x] " if value else "[ ] "
         elif value not in (None, "", []):
-            parts.append(f"{field.name}: {shown(value)}")
-    told = shown(row.get(lead.name, "")) if lead else ""
+            parts.append(f"{field.name}: {value_text(value)}")
+    text = value_text(row.get(lead.name, "")) if lead else ""
     if lead and parts:
-        told += f" ({', '.join(parts)})"
+        text += f" ({', '.join(parts)})"
     elif parts:
-        told = ", ".join(parts)
+        text = ", ".join(parts)
     at = f"{row.get(LOG_TIME, '')} " if isinstance(schema, LogSchema) else ""
-    return (at + mark + told).replace("\n", "\\n").rstrip()
+    return (at + mark + text).replace("\n", "\\n").rstrip()
 
 
-def escaped(line: str) -> str:
+def escape_headings(line: str) -> str:
     r"""Keep a line of a section from being taken for a heading: `## x` becomes `\## x`."""
     return "\\" + line if line.lstrip("\\").startswith(HEADING) else line
 
 
-def unescaped(line: str) -> str:
-    """Undo `escaped`."""
+def unescape_headings(line: str) -> str:
+    """Undo `escape_headings`."""
     return line[1:] if line.startswith("\\") and line.lstrip("\\").startswith(HEADING) else line
 
 
@@ -255,13 +255,13 @@ def unescaped(line: str) -> str:
 # a schema does not know stays where it is, so that one that comes back finds its values again.
 Parts = Mapping[str, str]
 Change = Mapping[str, Sequence[Sequence[Any]]]
-"""What an edit made of each part: `[at, how many characters go, the text that comes]`."""
+"""The change of each part: `[at, how many characters go, the new text]`."""
 
 TEXT_PART = ":text"
 
 
 def sections_of(schema: Schema) -> list[tuple[str, Schema]]:
-    """Return the sections of a composite by name; of anything else, itself as `""`."""
+    """Return the sections of a composite by name; any other schema is one section `""`."""
     if isinstance(schema, CompositeSchema):
         return [(section.name, section.schema) for section in schema.sections]
     return [("", schema)]
@@ -282,11 +282,11 @@ def _part_name(schema: Schema, section: str) -> str:
 
 def read_parts(schema: Schema, parts: Parts) -> Any:
     """Return the state that stored parts hold."""
-    found = {
+    values = {
         name: _read_part(inner, parts.get(_part_name(inner, name), ""))
         for name, inner in sections_of(schema)
     }
-    return found if isinstance(schema, CompositeSchema) else found[""]
+    return values if isinstance(schema, CompositeSchema) else values[""]
 
 
 def _read_part(schema: Schema, stored: str) -> Any:
@@ -334,10 +334,10 @@ def _loads(stored: str, empty: str) -> Any:
     try:
         return json.loads(stored or empty)
     except ValueError as error:
-        raise damaged(error) from error
+        raise damaged_content(error) from error
 
 
-def damaged(error: Exception) -> StoreDamaged:
+def damaged_content(error: Exception) -> StoreDamaged:
     """Return the error for content that cannot be read as it is stored."""
     return StoreDamaged(
         f"A block's content cannot be read as it is stored ({error}). "
@@ -346,7 +346,7 @@ def damaged(error: Exception) -> StoreDamaged:
 
 
 def is_row(stored: Any) -> bool:
-    """Tell whether what is in a list of rows is one."""
+    """Tell whether an item of a list is a valid row."""
     return isinstance(stored, dict) and isinstance(cast("dict[str, Any]", stored).get(ROW_ID), str)
 
 
@@ -413,26 +413,26 @@ def change_between(old: Parts, new: Parts) -> dict[str, list[list[Any]]]:
     }
 
 
-def changed(parts: Parts, change: Change) -> dict[str, str]:
+def apply_change(parts: Parts, change: Change) -> dict[str, str]:
     """Return the parts after a change."""
     made = dict(parts)
-    for name, told in change.items():
-        made[name] = splice_text(made.get(name, ""), [Splice(*splice) for splice in told])
+    for name, splices in change.items():
+        made[name] = splice_text(made.get(name, ""), [Splice(*splice) for splice in splices])
     return {name: text for name, text in made.items() if text}
 
 
 def composed_texts(changes: Iterable[Change], present: Parts) -> dict[str, list[Splice[str]]]:
-    """Return what became of each section's text through changes that follow one another.
+    """Return the total change of each section's text after several changes.
 
-    Characters are followed one by one: what was taken out and put back is new text. `present` is
-    what the changes have led to.
+    Characters are followed one by one: text that was removed and put back is new text. `present`
+    is the state after the changes.
     """
     traces: dict[str, _Trace] = {}
     for change in changes:
-        for name, told in change.items():
+        for name, splices in change.items():
             if name.endswith(TEXT_PART):
                 trace = traces.setdefault(name, _Trace())
-                for at, delete, insert in reversed(told):
+                for at, delete, insert in reversed(splices):
                     trace.replace(at, delete, len(insert))
     return {
         name.removesuffix(TEXT_PART): trace.splices(present.get(name, ""))
@@ -444,7 +444,7 @@ _INSERTED = -1
 
 
 class _Trace:
-    """The pieces of a text, as begin and size: ranges of what it was, and what was inserted."""
+    """The pieces of a text, as begin and size: ranges of the old text, and inserted text."""
 
     def __init__(self) -> None:
         self._pieces: list[tuple[int, int]] = [(0, 1 << 62)]
@@ -477,27 +477,27 @@ class _Trace:
 
     def splices(self, present: str) -> list[Splice[str]]:
         """Return what makes the present text of the text that it was."""
-        found: list[Splice[str]] = []
+        result: list[Splice[str]] = []
         behind = here = inserted = 0
         for begin, size in self._pieces:
             if begin == _INSERTED:
                 inserted = size
             else:
                 if inserted or begin > behind:
-                    found.append(Splice(behind, begin - behind, present[here - inserted : here]))
+                    result.append(Splice(behind, begin - behind, present[here - inserted : here]))
                 behind, inserted = begin + size, 0
             here += size
-        return found
+        return result
 
 
 # -- what a model sees -----------------------------------------------------------------------------
 
 
 def render(schema: Schema, lines: Sequence[str]) -> str:
-    """Select, order and number lines, of which some may be withheld, as the schema wants it.
+    """Select, order and number lines as the schema demands. Some lines may be left out.
 
-    Numbers and totals count the lines that are given, so that a withheld one leaves no trace. The
-    headings of a composite have to be among them.
+    Numbers and totals count the lines that you pass, so that a hidden line leaves no trace. Pass
+    the headings of a composite as well.
     """
     return "\n".join(_rendered(schema, lines))
 
@@ -541,19 +541,19 @@ def _fields(schema: MapSchema, lines: Sequence[str]) -> list[str]:
 
 def _field(field: Field, value: str) -> str:
     mark = " (read-only)" if field.read_only else ""
-    told = value or (f"(not set: {field.description})" if field.description else "(not set)")
-    return f"{field.name}{mark}: {told}"
+    text = value or (f"(not set: {field.description})" if field.description else "(not set)")
+    return f"{field.name}{mark}: {text}"
 
 
 def _sections(schema: CompositeSchema, lines: Sequence[str]) -> list[str]:
     parts: dict[str, list[str]] = {}
-    headings = {HEADING + one.name: one.name for one in schema.sections}
+    headings = {HEADING + section.name: section.name for section in schema.sections}
     here: list[str] = []
     for line in lines:
         if line in headings:
             here = parts.setdefault(headings[line], [])
         else:
-            here.append(unescaped(line))
+            here.append(unescape_headings(line))
     result: list[str] = []
     for section in schema.sections:
         if section.name in parts:
@@ -572,10 +572,10 @@ def _heading(section: SectionSchema) -> str:
 # -- merging ---------------------------------------------------------------------------------------
 
 Deltas = Mapping[str, Sequence[Splice[str]]]
-"""What became of each section's text (`""`: of the whole) through later changes."""
+"""The later changes of each section's text (`""`: of the whole text)."""
 
 
-def merged(
+def merge(
     schema: Schema,
     base: Any,
     ours: Any,
@@ -585,17 +585,17 @@ def merged(
     deltas: Deltas | None = None,
     section: str = "",
 ) -> Any:
-    """Return `ours` with what makes `theirs` of `base` done to it.
+    """Return `ours` with the changes from `base` to `theirs` applied.
 
     Args:
-        schema: Of all three.
-        base: What both began from.
-        ours: What it has become meanwhile; this stays.
-        theirs: What the one change makes of the base.
-        keep_all: Whether the change wins where both wrote, and keeps what it put in the place of
-            something that is gone: so when a person writes; not when an edit is taken back.
-        deltas: What made `ours` of `base`, for texts.
-        section: Which section this is.
+        schema: The schema of all three.
+        base: The state before both changes.
+        ours: The state now; its changes stay.
+        theirs: The base with the other change.
+        keep_all: Whether `theirs` wins where both wrote, and keeps its replacement for text that is
+            gone by now. True when a person writes, False when an edit is taken back.
+        deltas: The changes from `base` to `ours`, for texts.
+        section: The name of this section.
     """
     if base == ours:
         return theirs
@@ -606,25 +606,25 @@ def merged(
             known = (deltas or {}).get(section)
             if known is None or splice_text(base, known) != ours:
                 known = text_splices(base, ours)
-            meanwhile = refined(known, base)
-            change = carried(text_splices(base, theirs), meanwhile, keep_all=keep_all)
+            meanwhile = refine_splices(known, base)
+            change = rebase_splices(text_splices(base, theirs), meanwhile, keep_all=keep_all)
             return splice_text(ours, change)
         case MapSchema():
             return _merged_fields(schema.fields, base, ours, theirs, keep_all=keep_all)
         case ListSchema() | LogSchema():
-            return merged_rows(base, ours, theirs, keep_all=keep_all)
+            return merge_rows(base, ours, theirs, keep_all=keep_all)
         case CompositeSchema():
             return {
-                one.name: merged(
-                    one.schema,
-                    base[one.name],
-                    ours[one.name],
-                    theirs[one.name],
+                part.name: merge(
+                    part.schema,
+                    base[part.name],
+                    ours[part.name],
+                    theirs[part.name],
                     keep_all=keep_all,
                     deltas=deltas,
-                    section=one.name,
+                    section=part.name,
                 )
-                for one in schema.sections
+                for part in schema.sections
             }
 
 
@@ -640,7 +640,7 @@ def _merged_fields(
         if field.type is FieldType.COUNTER:
             result[name] = tidy_number((now or 0) + (wanted or 0) - (was or 0))
         elif field.type is FieldType.LIST and was != now:
-            result[name] = merged_sequence(was or [], now or [], wanted or [], keep_all=keep_all)
+            result[name] = merge_sequences(was or [], now or [], wanted or [], keep_all=keep_all)
         elif was == now or keep_all:
             _put(result, name, wanted)
     return result
@@ -653,19 +653,17 @@ def _put(values: Row, name: str, value: Any) -> None:
         values[name] = value
 
 
-def merged_sequence(
+def merge_sequences(
     base: list[Any], ours: list[Any], theirs: list[Any], *, keep_all: bool
 ) -> list[Any]:
     """Return a list with both changes in it."""
-    change = carried(
+    change = rebase_splices(
         sequence_splices(base, theirs), sequence_splices(base, ours), keep_all=keep_all
     )
     return splice_text(ours, change)
 
 
-def merged_rows(
-    base: list[Row], ours: list[Row], theirs: list[Row], *, keep_all: bool
-) -> list[Row]:
+def merge_rows(base: list[Row], ours: list[Row], theirs: list[Row], *, keep_all: bool) -> list[Row]:
     """Return rows with both changes in them; a row is the same if its id is."""
     was = {row[ROW_ID]: row for row in base}
     wanted = {row[ROW_ID]: row for row in theirs}
@@ -676,7 +674,7 @@ def merged_rows(
     ]
     there = [row[ROW_ID] for row in result]
     if [their[ROW_ID] for their in theirs if their[ROW_ID] in was] != [
-        one[ROW_ID] for one in base if one[ROW_ID] in wanted
+        row[ROW_ID] for row in base if row[ROW_ID] in wanted
     ]:
         _reorder(result, there, [row[ROW_ID] for row in theirs])
     behind = -1
@@ -692,10 +690,10 @@ def merged_rows(
 
 def _reorder(rows: list[Row], there: list[str], wanted: Sequence[str]) -> None:
     """Put those rows that are wanted in another order in it, at the places that they have."""
-    places = [place for place, one in enumerate(there) if one in set(wanted)]
-    by_id = {one: rows[place] for place, one in enumerate(there)}
-    for place, one in zip(places, [one for one in wanted if one in by_id], strict=True):
-        rows[place], there[place] = by_id[one], one
+    places = [place for place, row_id in enumerate(there) if row_id in set(wanted)]
+    by_id = {row_id: rows[place] for place, row_id in enumerate(there)}
+    for place, row_id in zip(places, [row_id for row_id in wanted if row_id in by_id], strict=True):
+        rows[place], there[place] = by_id[row_id], row_id
 
 
 def _merged_row(was: Row | None, now: Row, wanted: Row | None, *, keep_all: bool) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, cast, get_args
 
@@ -21,8 +21,8 @@ from asterism.memory.content import (
     initial,
     is_plain,
     lead_field,
-    merged,
-    merged_rows,
+    merge,
+    merge_rows,
     new_row,
     parse,
     read_parts,
@@ -33,9 +33,10 @@ from asterism.memory.content import (
     write_parts,
     wrong,
 )
-from asterism.memory.schemas import LOG_TIME, read_fields, read_value, tidy_number, unknown
-from asterism.memory.texts import Splice, carried, clean_text, sequence_splices, splice_text
+from asterism.memory.schemas import LOG_TIME, read_fields, read_value, tidy_number, unknown_name
+from asterism.memory.texts import Splice, clean_text, rebase_splices, sequence_splices, splice_text
 from asterism.permissions import Act
+from asterism.records import dataclass
 from asterism.times import iso_text
 from asterism.types.memory import (
     Add,
@@ -77,7 +78,7 @@ Apply = Callable[[Any, Any, Any, int, Sequence[bool] | None], Any]
 """Makes an edit: of a schema, a state, the edit, the moment, and which lines are seen."""
 
 
-def edited(
+def apply_edit(
     schema: Schema, value: Any, edit: ContentEdit, now: int, seen: Sequence[bool] | None = None
 ) -> Any:
     """Return the state after an edit, or raise InvalidInput or NotFound.
@@ -99,7 +100,7 @@ def edited(
         return _edited_part(schema, value, edit, now, seen)
     if edit.section is None:
         if not isinstance(edit, SetText):
-            names = ", ".join(repr(one.name) for one in schema.sections)
+            names = ", ".join(repr(part.name) for part in schema.sections)
             raise InvalidInput(
                 f"This block has sections. Say which one is meant: {names}. Nothing was changed."
             )
@@ -115,7 +116,7 @@ def section_of(schema: CompositeSchema, name: str) -> SectionSchema:
     for section in schema.sections:
         if section.name == name:
             return section
-    raise unknown("section", name, [one.name for one in schema.sections])
+    raise unknown_name("section", name, [section.name for section in schema.sections])
 
 
 def _part_seen(
@@ -133,10 +134,10 @@ def _part_seen(
 def _all_sections(
     schema: CompositeSchema, value: Any, edit: SetText, now: int, seen: Sequence[bool] | None
 ) -> Any:
-    given = parse(schema, edit.content)
-    if not isinstance(given, Mapping):
-        raise wrong("an object with the sections", given)
-    wire = cast("Mapping[str, Any]", given)
+    new_value = parse(schema, edit.content)
+    if not isinstance(new_value, Mapping):
+        raise wrong("an object with the sections", new_value)
+    wire = cast("Mapping[str, Any]", new_value)
     for name in wire:
         section_of(schema, name)
     parts = None if seen is None else _part_seen(schema, value, seen)
@@ -178,25 +179,30 @@ def _set_text(
     return _written(schema, value, parse(schema, edit.content), now, seen)
 
 
-def _written(schema: Schema, value: Any, given: Any, now: int, seen: Sequence[bool] | None) -> Any:
+def _written(
+    schema: Schema, value: Any, new_value: Any, now: int, seen: Sequence[bool] | None
+) -> Any:
     if isinstance(schema, MapSchema):
         # What is required cannot be taken away; a new map may be without it until it is known.
         fields = (replace(f, required=f.required and f.name in value) for f in schema.fields)
         schema = MapSchema(tuple(fields))
-    made = from_json(schema, given, now)
+    made = from_json(schema, new_value, now)
     match schema:
         case TextSchema():
             return made if seen is None else _lines_carried(value, made, seen)
         case MapSchema():
             hidden = _hidden_fields(schema, seen)
-            kept = {n: v for n, v in value.items() if n in hidden and n not in given}
-            return {**{n: v for n, v in made.items() if n not in hidden or n in given}, **kept}
+            hidden_values = {n: v for n, v in value.items() if n in hidden and n not in new_value}
+            return {
+                **{n: v for n, v in made.items() if n not in hidden or n in new_value},
+                **hidden_values,
+            }
         case ListSchema() | LogSchema():
-            shown = value if seen is None else _seen_rows(value, seen)
-            rows = _with_ids(schema, shown, made)
+            visible_rows = value if seen is None else _seen_rows(value, seen)
+            rows = _with_ids(schema, visible_rows, made)
             if isinstance(schema, ListSchema):
-                _check_count(schema, len(rows) + len(value) - len(shown))
-            return rows if seen is None else merged_rows(shown, value, rows, keep_all=True)
+                _check_count(schema, len(rows) + len(value) - len(visible_rows))
+            return rows if seen is None else merge_rows(visible_rows, value, rows, keep_all=True)
         case _:
             raise AssertionError(schema)
 
@@ -211,27 +217,27 @@ def _with_ids(schema: ListSchema | LogSchema, old: list[Row], new: list[Row]) ->
     """Give rows that were there before, as they are or changed, the ids that they had."""
     names = [LOG_TIME, *(field.name for field in row_fields(schema))]
 
-    def told(row: Row) -> str:
+    def row_text(row: Row) -> str:
         return json.dumps([row.get(name) for name in names], sort_keys=True)
 
-    old_told, new_told = [told(row) for row in old], [told(row) for row in new]
+    old_texts, new_texts = [row_text(row) for row in old], [row_text(row) for row in new]
     ids: dict[int, str] = {}
     pairs: list[tuple[int, int]] = []
-    splices = sequence_splices(old_told, new_told)
+    splices = sequence_splices(old_texts, new_texts)
     shift = behind = 0
-    for one in [*splices, Splice(len(old), 0, [])]:
-        ids.update({i + shift: old[i][ROW_ID] for i in range(behind, one.at)})
-        if one.delete == len(one.insert):
-            pairs += [(one.at + k, one.at + shift + k) for k in range(one.delete)]
-        shift += len(one.insert) - one.delete
-        behind = one.end
+    for splice in [*splices, Splice(len(old), 0, [])]:
+        ids.update({i + shift: old[i][ROW_ID] for i in range(behind, splice.at)})
+        if splice.delete == len(splice.insert):
+            pairs += [(splice.at + k, splice.at + shift + k) for k in range(splice.delete)]
+        shift += len(splice.insert) - splice.delete
+        behind = splice.end
     taken = set(ids.values())
     gone = {
         text: row[ROW_ID]
-        for text, row in zip(old_told, old, strict=True)
+        for text, row in zip(old_texts, old, strict=True)
         if row[ROW_ID] not in taken
     }
-    for j, text in enumerate(new_told):
+    for j, text in enumerate(new_texts):
         if j not in ids and text in gone:
             ids[j] = gone.pop(text)
             taken.add(ids[j])
@@ -246,7 +252,7 @@ def _with_ids(schema: ListSchema | LogSchema, old: list[Row], new: list[Row]) ->
 
 
 def _append_text(_schema: Schema, value: str, edit: Append, _now: int, _seen: Any) -> str:
-    return texts.appended(value, edit)
+    return texts.append_line(value, edit)
 
 
 def _on_seen_text(make: Callable[[str, Any], str]) -> Apply:
@@ -267,9 +273,9 @@ def _seen_lines(value: str, seen: Sequence[bool]) -> list[str]:
 
 
 def _lines_carried(value: str, made: str, seen: Sequence[bool]) -> str:
-    """Do to the whole text what was done to the lines that are seen.
+    """Apply an edit of the visible lines to the whole text.
 
-    By whole lines: a hidden line never becomes part of one that others see.
+    It works on whole lines: a hidden line never becomes part of a visible line.
     """
     lines = texts.lines_of(value)
     hidden: list[Splice[list[str]]] = []
@@ -283,8 +289,10 @@ def _lines_carried(value: str, made: str, seen: Sequence[bool]) -> str:
             hidden.append(Splice(place, 0, [line]))
     view = _seen_lines(value, seen)
     change = sequence_splices(view, texts.lines_of(made))
-    moved = carried(
-        [Splice(one.at, one.delete, list(one.insert)) for one in change], hidden, keep_all=True
+    moved = rebase_splices(
+        [Splice(splice.at, splice.delete, list(splice.insert)) for splice in change],
+        hidden,
+        keep_all=True,
     )
     return "\n".join(splice_text(lines, moved))
 
@@ -311,7 +319,7 @@ def _set_field(schema: MapSchema, value: Row, edit: SetField, _now: int, _seen: 
             raise InvalidInput(
                 f"Field {field.name!r} is required and cannot be left empty. Nothing was changed."
             )
-        return {name: one for name, one in value.items() if name != field.name}
+        return {name: other for name, other in value.items() if name != field.name}
     return {**value, field.name: read_value(field, edit.value)}
 
 
@@ -320,7 +328,7 @@ def field_of(schema: MapSchema, name: str) -> Field:
     for field in schema.fields:
         if field.name == name:
             return field
-    raise unknown("field", name, [one.name for one in schema.fields])
+    raise unknown_name("field", name, [field.name for field in schema.fields])
 
 
 # -- lists and logs --------------------------------------------------------------------------------
@@ -331,14 +339,14 @@ def _append_row(
 ) -> list[Row]:
     if isinstance(schema, ListSchema):
         _check_count(schema, len(value) + 1)
-    row = read_row(schema, given_row(schema, edit.content))
+    row = read_row(schema, parse_row(schema, edit.content))
     if isinstance(schema, LogSchema):
         row = {LOG_TIME: iso_text(now), **row}
     return [*value, new_row(row)]
 
 
-def given_row(schema: ListSchema | LogSchema, content: str) -> Any:
-    """Return what was given for an item or an entry: an object if it is JSON of one."""
+def parse_row(schema: ListSchema | LogSchema, content: str) -> Any:
+    """Return the text of an item or an entry, or the object if the text is a JSON object."""
     if is_plain(schema) or not content.lstrip().startswith("{"):
         return clean_text(content, "The text").strip("\n")
     try:
@@ -384,20 +392,20 @@ def _item(value: list[Row], index: int, seen: Sequence[bool] | None) -> Row:
     return visible[index - 1]
 
 
-def _changed_item(schema: ListSchema, row: Row, given: Any) -> Row:
+def _changed_item(schema: ListSchema, row: Row, value: Any) -> Row:
     fields = row_fields(schema)
-    if isinstance(given, str):
-        given = given_row(schema, given)
-    if is_plain(schema) or isinstance(given, str):
+    if isinstance(value, str):
+        value = parse_row(schema, value)
+    if is_plain(schema) or isinstance(value, str):
         return (
-            {**row, **read_row(schema, given)}
+            {**row, **read_row(schema, value)}
             if is_plain(schema)
-            else _with_lead(row, schema, given)
+            else _with_lead(row, schema, value)
         )
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         names = ", ".join(field.name for field in fields)
         raise InvalidInput(f"An object with {names} is needed for an item. Nothing was changed.")
-    wire = cast("Mapping[str, Any]", given)
+    wire = cast("Mapping[str, Any]", value)
     values = read_fields(fields, wire, "an item", whole=False)
     for field in fields:
         if field.required and field.name in wire and wire[field.name] is None:
@@ -407,9 +415,9 @@ def _changed_item(schema: ListSchema, row: Row, given: Any) -> Row:
     return {n: v for n, v in {**row, **values}.items() if n not in wire or wire[n] is not None}
 
 
-def _with_lead(row: Row, schema: ListSchema, given: Any) -> Row:
+def _with_lead(row: Row, schema: ListSchema, value: Any) -> Row:
     made = read_row(
-        ListSchema(tuple(f for f in schema.item if f.type is FieldType.TEXT)[:1]), given
+        ListSchema(tuple(f for f in schema.item if f.type is FieldType.TEXT)[:1]), value
     )
     return {**row, **made}
 
@@ -422,13 +430,13 @@ class Operation:
     """One way to write to a block."""
 
     act: Act | Callable[[Any, Block], Act]
-    """What it counts as when it is judged."""
+    """The act that `permissions.decide` judges."""
     undoable: bool = True
     """Whether it changes what a block says: an undo takes it back, and no redo goes beyond it."""
-    told: Callable[[Any, str], str] | None = None
-    """How it is told to the person who is asked about it; None: by its kind."""
+    describe: Callable[[Any, str], str] | None = None
+    """Returns the words that a person who has to approve it reads; None: the name of its kind."""
     on: Mapping[type, Apply] | None = None
-    """What makes it of a state, by kind of schema; None: only the gate can make it."""
+    """The functions that apply it, by kind of schema; None: only the gate can apply it."""
 
 
 def _act_of_add(write: Add, _: Block) -> Act:
@@ -464,51 +472,55 @@ def _short(text: str) -> str:
 OPERATIONS: dict[type, Operation] = {
     Append: Operation(
         Act.APPEND,
-        told=lambda write, block: f"append to {block}: {_short(write.content)}",
+        describe=lambda write, block: f"append to {block}: {_short(write.content)}",
         on={TextSchema: _append_text, ListSchema: _append_row, LogSchema: _append_row},
     ),
     Replace: Operation(
         Act.OVERWRITE,
-        told=lambda write, block: f"replace in {block}: {_short(write.old)} by {_short(write.new)}",
-        on={TextSchema: _on_seen_text(texts.replaced)},
+        describe=lambda write, block: (
+            f"replace in {block}: {_short(write.old)} by {_short(write.new)}"
+        ),
+        on={TextSchema: _on_seen_text(texts.replace_part)},
     ),
     Patch: Operation(
         Act.OVERWRITE,
-        told=lambda write, block: f"patch {block}: {_short(write.diff)}",
-        on={TextSchema: _on_seen_text(texts.patched)},
+        describe=lambda write, block: f"patch {block}: {_short(write.diff)}",
+        on={TextSchema: _on_seen_text(texts.apply_patch)},
     ),
     EditRange: Operation(
         Act.OVERWRITE,
-        told=lambda write, block: (
+        describe=lambda write, block: (
             f"write lines {write.first} to {write.last} of {block} anew: {_short(write.content)}"
         ),
         on={TextSchema: _on_seen_text(texts.with_lines)},
     ),
     SetField: Operation(
         Act.OVERWRITE,
-        told=lambda write, block: f"set {write.field!r} of {block} to {_short(repr(write.value))}",
+        describe=lambda write, block: (
+            f"set {write.field!r} of {block} to {_short(repr(write.value))}"
+        ),
         on={MapSchema: _set_field},
     ),
     Add: Operation(
         _act_of_add,
-        told=lambda write, block: f"add {write.amount:g} to {write.field!r} of {block}",
+        describe=lambda write, block: f"add {write.amount:g} to {write.field!r} of {block}",
         on={MapSchema: _add},
     ),
     SetItem: Operation(
         Act.OVERWRITE,
-        told=lambda write, block: (
+        describe=lambda write, block: (
             f"change item {write.index} of {block} to {_short(repr(write.value))}"
         ),
         on={ListSchema: _set_item},
     ),
     RemoveItem: Operation(
         Act.OVERWRITE,
-        told=lambda write, block: f"remove item {write.index} of {block}",
+        describe=lambda write, block: f"remove item {write.index} of {block}",
         on={ListSchema: _remove_item},
     ),
     SetText: Operation(
         Act.OVERWRITE,
-        told=lambda write, block: f"write {block} anew: {_short(write.content)}",
+        describe=lambda write, block: f"write {block} anew: {_short(write.content)}",
         on=dict.fromkeys((TextSchema, MapSchema, ListSchema, LogSchema), _set_text),
     ),
     Undo: Operation(Act.OVERWRITE, undoable=False),
@@ -520,7 +532,7 @@ OPERATIONS: dict[type, Operation] = {
     Share: Operation(
         Act.GOVERN,
         undoable=False,
-        told=lambda write, block: f"share {block} with the permission {write.permission.value}",
+        describe=lambda write, block: f"share {block} with the permission {write.permission.value}",
     ),
     Unshare: Operation(Act.GOVERN, undoable=False),
     Retire: Operation(Act.DELETE, undoable=False),
@@ -546,9 +558,11 @@ def act_of(write: BlockWrite, block: Block) -> Act:
 
 def description_of(write: BlockWrite, block: Block) -> str:
     """Say what a write would do: "append to block 'human': likes tea"."""
-    told = OPERATIONS[type(write)].told
+    describe = OPERATIONS[type(write)].describe
     named = f"block {block.label!r}"
-    return told(write, named) if told else f"{kind_of(type(write)).replace('_', ' ')} {named}"
+    return (
+        describe(write, named) if describe else f"{kind_of(type(write)).replace('_', ' ')} {named}"
+    )
 
 
 @cache
@@ -578,7 +592,7 @@ def touched_read_only(
     if not isinstance(edit, SetText):
         return None
     try:
-        made = edited(schema, value, edit, 0, seen)
+        made = apply_edit(schema, value, edit, 0, seen)
     except AsterismError:
         return None
     return read_only_difference(schema, value, made)
@@ -596,49 +610,49 @@ def _fields_of(schema: Schema) -> tuple[Field, ...]:
 
 def _named_fields(schema: Schema, edit: ContentEdit) -> frozenset[str]:
     """Return the fields that an edit names."""
-    given: Any = None
+    value: Any = None
     match edit:
         case SetField() | Add():
             return frozenset({edit.field})
         case Append() if isinstance(schema, ListSchema | LogSchema):
-            given = edit.content
+            value = edit.content
         case SetItem() if isinstance(schema, ListSchema):
-            given = edit.value
+            value = edit.value
         case _:
             return frozenset()
     rows = schema
-    if isinstance(given, str):
+    if isinstance(value, str):
         try:
-            given = given_row(rows, given)
+            value = parse_row(rows, value)
         except AsterismError:
             return frozenset()
-    if isinstance(given, Mapping):
-        return frozenset(map(str, cast("Mapping[str, Any]", given)))
+    if isinstance(value, Mapping):
+        return frozenset(map(str, cast("Mapping[str, Any]", value)))
     lead = lead_field(row_fields(rows))
     return frozenset({lead.name} if lead else ())
 
 
-def read_only_difference(schema: Schema, one: Any, other: Any) -> str | None:
+def read_only_difference(schema: Schema, old: Any, new: Any) -> str | None:
     """Return the read-only field or section in which two states differ, if any."""
     match schema:
         case CompositeSchema():
             for section in schema.sections:
-                a, b = one[section.name], other[section.name]
+                a, b = old[section.name], new[section.name]
                 if section.read_only and to_json(section.schema, a) != to_json(section.schema, b):
                     return section.name
                 if inner := read_only_difference(section.schema, a, b):
                     return inner
         case MapSchema():
             for field in schema.fields:
-                if field.read_only and one.get(field.name) != other.get(field.name):
+                if field.read_only and old.get(field.name) != new.get(field.name):
                     return field.name
         case ListSchema() | LogSchema():
-            before = {row[ROW_ID]: row for row in one}
-            for row in other:
+            before = {row[ROW_ID]: row for row in old}
+            for row in new:
                 was = before.get(row[ROW_ID], {})
                 for field in row_fields(schema):
-                    old = was.get(field.name, None if was else field.default)
-                    if field.read_only and row.get(field.name) != old:
+                    former = was.get(field.name, None if was else field.default)
+                    if field.read_only and row.get(field.name) != former:
                         return field.name
         case _:
             pass
@@ -666,12 +680,12 @@ class BlockContent:
         """Make one edit; on InvalidInput or NotFound nothing has changed.
 
         Args:
-            edit: What to do. `SetText.base` is the caller's business (`write_against`).
+            edit: The edit. `SetText.base` is ignored here; see `write_against`.
             now: The moment in ms, for a log's entries.
             seen: For each of `lines()`, whether the author sees it; None: all. Numbers in the edit
-                count what is seen, errors quote nothing else, and what is not seen stays.
+                count the visible lines, errors quote no others, and hidden lines stay.
         """
-        self.write(edited(self._schema, self._state, edit, now, seen))
+        self.write(apply_edit(self._schema, self._state, edit, now, seen))
 
     def write(self, state: Any) -> None:
         """Make the state another one."""
@@ -679,24 +693,24 @@ class BlockContent:
         self._state = read_parts(self._schema, self._parts)
 
     def take_back(self, before: Parts, after: Parts, since: Sequence[Change]) -> None:
-        """Take one edit back, which made `after` of `before`; what has changed since stays.
+        """Take back the edit from `before` to `after`; later changes stay.
 
-        What the edit did is taken back in what is left of it, character by character, and in lines
-        that have come back at the same place since (by an undo and a redo).
+        The edit is taken back character by character where its text is still there, also in lines
+        that an undo and a redo have brought back to the same place.
         """
         self._merge(after, read_parts(self._schema, before), since, keep_all=False)
 
     def write_against(
         self, base: Parts, edit: SetText, since: Sequence[Change], *, now: int = 0
     ) -> None:
-        """Write the whole anew as against a former state; what has changed since is kept."""
-        wanted = edited(self._schema, read_parts(self._schema, base), edit, now)
+        """Replace the whole content, based on a former state; changes since then stay."""
+        wanted = apply_edit(self._schema, read_parts(self._schema, base), edit, now)
         self._merge(base, wanted, since, keep_all=True)
 
     def _merge(self, base: Parts, wanted: Any, since: Sequence[Change], *, keep_all: bool) -> None:
         was = read_parts(self._schema, base)
         texts = composed_texts(since, self._parts)
-        self.write(merged(self._schema, was, self._state, wanted, keep_all=keep_all, deltas=texts))
+        self.write(merge(self._schema, was, self._state, wanted, keep_all=keep_all, deltas=texts))
 
     def touched_read_only(
         self, edit: ContentEdit, *, seen: Sequence[bool] | None = None
@@ -719,12 +733,12 @@ class BlockContent:
 
     @property
     def state(self) -> Any:
-        """What it holds, as `values` describes it."""
+        """The content in the form of `values`."""
         return self._state
 
     @property
     def schema(self) -> Schema:
-        """What it is read and written as."""
+        """The schema for reading and writing."""
         return self._schema
 
     @property
@@ -738,7 +752,7 @@ class BlockContent:
         return len(self.text)
 
     def editable(self) -> str:
-        """Return what a person edits and `SetText` takes: text as it is, else pretty JSON."""
+        """Return the content for editing and for `SetText`: plain text, or pretty JSON."""
         value = self.value()
         if isinstance(self._schema, TextSchema):
             return value

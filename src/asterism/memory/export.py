@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import orjson
@@ -21,6 +20,7 @@ from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
 from asterism.memory.history import SourcedLine, lines_with_origins
 from asterism.memory.schemas import read_schema, schema_wire
+from asterism.records import dataclass
 from asterism.store import summaries
 from asterism.store.database import Connection
 from asterism.types.agents import OWNER, OWNER_ALONE, Audience, Participants, Trust
@@ -36,7 +36,9 @@ from asterism.types.memory import (
 )
 from asterism.types.turns import Summary
 
-VERSION = 1
+VERSION = 2
+_VERSIONS = (1, VERSION)
+"""Those that are read; in version 1, `trust` was called `tier`."""
 _KIND = "asterism memory"
 _BATCH = 200
 _EVERY = 1 << 31
@@ -47,7 +49,7 @@ _MAX_NAME_LENGTH = 60
 
 
 async def export(
-    tx: Connection, constellation: str, agent_id: str, *, participants: Participants = OWNER_ALONE
+    tx: Connection, agent_id: str, *, participants: Participants = OWNER_ALONE
 ) -> dict[str, Any]:
     """Return an agent's memory as a JSON document, as far as all participants may see it.
 
@@ -55,26 +57,30 @@ async def export(
     the names of people that audiences and origins refer to. What others share with it, and sources
     of documents, by name only. For others than the owner, only those present go by name.
     """
-    own, *attached = await archive.archives_of(tx, constellation, agent_id)
-    seen = await blocks.seen_by(tx, constellation, agent_id)
-    visible = [shown for shown in seen if participants.can_see(shown.block.audience)]
+    own, *attached = await archive.archives_of(tx, agent_id)
+    seen = await blocks.seen_by(tx, agent_id)
+    visible = [
+        visible_block
+        for visible_block in seen
+        if participants.can_see(visible_block.block.audience)
+    ]
     document: dict[str, Any] = {
         "kind": _KIND,
         "version": VERSION,
         "agent": own.name,
         "blocks": [
-            await _block_out(tx, shown, participants)
-            for shown in visible
-            if shown.owner_name is None
+            await _block_out(tx, visible_block, participants)
+            for visible_block in visible
+            if visible_block.owner_name is None
         ],
         "shared": [
             {
-                "owner": shown.owner_name,
-                "label": shown.block.label,
-                "permission": shown.permission.value,
+                "owner": visible_block.owner_name,
+                "label": visible_block.block.label,
+                "permission": visible_block.permission.value,
             }
-            for shown in visible
-            if shown.owner_name is not None
+            for visible_block in visible
+            if visible_block.owner_name is not None
         ],
         "passages": [
             _passage_out(passage)
@@ -89,7 +95,7 @@ async def export(
             if participants.can_see(summary.audience)
         ],
     }
-    document["people"] = await _people_out(tx, constellation, document, participants)
+    document["people"] = await _people_out(tx, document, participants)
     return document
 
 
@@ -142,8 +148,8 @@ def _passage_out(passage: Passage) -> dict[str, Any]:
         "tags": list(passage.tags),
         "metadata": passage.metadata,
         "author": passage.author,
-        "known_from": passage.known_from,
-        "true_from": passage.true_from,
+        "known_from": passage.known_from_ms,
+        "true_from": passage.true_from_ms,
         **_source_out(passage.source),
     }
 
@@ -157,19 +163,19 @@ def _summary_out(summary: Summary) -> dict[str, Any]:
         "strategy": summary.strategy.value,
         "messages": summary.messages,
         "made_by": summary.made_by,
-        "at": summary.at,
+        "at": summary.at_ms,
     }
 
 
 async def _people_out(
-    tx: Connection, constellation: str, document: dict[str, Any], participants: Participants
+    tx: Connection, document: dict[str, Any], participants: Participants
 ) -> dict[str, str]:
     """Return the names of people that a document refers to by their ids."""
     text = orjson.dumps(document).decode()
     present = {participant.person_id for participant in participants.people}
     return {
         person_id: name
-        for person_id, name in await persons.people_names(tx, constellation)
+        for person_id, name in await persons.people_names(tx)
         if person_id != OWNER
         and person_id in text
         and (participants.owner_alone or person_id in present)
@@ -181,7 +187,7 @@ async def _people_out(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an import has carried, and what it has not."""
+    """What an import has stored, and what it could not store."""
 
     blocks: tuple[str, ...] = ()
     """Labels of those that were made."""
@@ -192,11 +198,11 @@ class Report:
     people: tuple[str, ...] = ()
     """Names of those who were not known here: strangers now, to whom no account belongs."""
     left: tuple[str, ...] = ()
-    """What was not carried and why, in sentences."""
+    """Sentences on what was not stored, and why."""
 
 
 class _Rolled(Exception):
-    """Ends a savepoint whose work was only tried."""
+    """Ends the savepoint of a dry run."""
 
 
 async def import_memory(
@@ -209,11 +215,11 @@ async def import_memory(
 ) -> Report:
     """Give an agent the memory of a document that `export` has made.
 
-    Each block and each passage goes through the gate by itself: what it refuses is reported, and
-    the rest is carried. With `dry_run` the same is reported, and nothing is carried.
+    Each block and each passage goes through the gate by itself. The report names those that the
+    gate refuses; the others are stored. With `dry_run`, nothing is stored.
     """
     checked = _check_document(document)
-    own, *_ = await archive.archives_of(tx, writer.constellation, agent_id)
+    own, *_ = await archive.archives_of(tx, agent_id)
     copies.judge_memory(writer, own, f"import memory for {own.name!r}")
     report = Report()
     try:
@@ -237,10 +243,11 @@ def _check_document(source: Any) -> dict[str, Any]:
             '"asterism memory export". Nothing was changed.'
         )
     document = cast("dict[str, Any]", value)
-    if document.get("version") != VERSION:
+    if document.get("version") not in _VERSIONS:
+        known = " and ".join(map(str, _VERSIONS))
         raise InvalidInput(
             f"This memory was exported in version {document.get('version')!r} of the format, and "
-            f"this release reads version {VERSION}. Upgrade asterism. Nothing was changed."
+            f"this release reads versions {known}. Upgrade asterism. Nothing was changed."
         )
     for name in ("blocks", "passages", "summaries", "shared", "sources"):
         if not isinstance(document.get(name, []), list):
@@ -264,20 +271,20 @@ async def _import(
             async with tx.savepoint():
                 labels.append(await _block_in(tx, writer, agent_id, read, value))
         except AsterismError as error:
-            left.append(f"Block {name} was not carried: {_why(error)}")
+            left.append(f"Block {name} was not carried: {_reason(error)}")
     new: list[NewPassage] = []
     for at, value in enumerate(document.get("passages", []), 1):
         try:
             new.append(read.passage(value))
         except AsterismError as error:
             name = _name(value, "id", f"number {at}")
-            left.append(f"Passage {name} was not carried: {_why(error)}")
+            left.append(f"Passage {name} was not carried: {_reason(error)}")
     stored, merged = await _passages_in(tx, writer, agent_id, new, left)
-    left += _never_carried(document)
+    left += _not_imported(document)
     return Report(tuple(labels), stored, merged, tuple(created), tuple(left))
 
 
-def _why(error: AsterismError) -> str:
+def _reason(error: AsterismError) -> str:
     """Return what an error says, without that nothing was done: that is said of the whole."""
     return re.sub(r" (Nothing was (changed|stored)|It was not made)\.$", "", error.message)
 
@@ -287,7 +294,7 @@ def _name(value: Any, key: str, otherwise: str) -> str:
     return repr(named[:_MAX_NAME_LENGTH]) if isinstance(named, str) and named else otherwise
 
 
-def _never_carried(document: dict[str, Any]) -> list[str]:
+def _not_imported(document: dict[str, Any]) -> list[str]:
     counted = {
         "summaries": "Not carried: summaries ({}), which stand for messages that are not here.",
         "shared": "Not carried: blocks of others ({}). Ask their owners to share them.",
@@ -305,7 +312,7 @@ async def _block_in(
 ) -> str:
     block = read.table(value, "block")
     schema = read_schema(read.table(block.get("schema"), "schema"))
-    lines = [read.line(line) for line in read.many(block, "lines")]
+    lines = [read.line(line, at) for at, line in enumerate(read.many(block, "lines"), 1)]
     if isinstance(schema, TextSchema):
         content = read.text(block, "text")
     elif block.get("value") is None:
@@ -314,7 +321,7 @@ async def _block_in(
         )
     else:
         content = orjson.dumps(block["value"]).decode()
-    made = await copies.plant(
+    made = await copies.create_with_lines(
         *(tx, writer, agent_id, read.text(block, "label")),
         kind="import",
         write=lambda made: _write(made, content, writer.now),
@@ -356,7 +363,7 @@ async def _passages_in(
                     stored, merged = stored + fresh, merged + 1 - fresh
             except AsterismError as error:
                 left.append(
-                    f"Passage {passage.text[:_MAX_NAME_LENGTH]!r} was not carried: {_why(error)}"
+                    f"Passage {passage.text[:_MAX_NAME_LENGTH]!r} was not carried: {_reason(error)}"
                 )
     return stored, merged
 
@@ -364,7 +371,7 @@ async def _passages_in(
 async def _people_in(
     tx: Connection, writer: Writer, document: dict[str, Any], left: list[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Return who is meant by each person's id, by id or else by name, and who was made known."""
+    """Return the person for each exported id, found by id or by name, and the new persons."""
     value: Any = document.get("people") or {}
     if not isinstance(value, dict):
         raise InvalidInput(
@@ -374,16 +381,16 @@ async def _people_in(
     who: dict[str, str] = {}
     created: list[str] = []
     for person_id, name in cast("dict[str, Any]", value).items():
-        if await persons.get_person(tx, writer.constellation, person_id) is not None:
+        if await persons.get_person(tx, person_id) is not None:
             continue
-        known = await persons.person_by_name(tx, writer.constellation, str(name))
+        known = await persons.person_by_name(tx, str(name))
         if known is None:
             try:
                 made = await people.create_person(
-                    *(tx, writer.constellation, str(name), writer.now), trust=Trust.STRANGER
+                    *(tx, str(name), writer.now), trust=Trust.STRANGER
                 )
             except AsterismError as error:
-                left.append(f"Nobody here is {str(name)[:_MAX_NAME_LENGTH]!r}: {_why(error)}")
+                left.append(f"Nobody here is {str(name)[:_MAX_NAME_LENGTH]!r}: {_reason(error)}")
                 continue
             known = made.id
             created.append(made.name)
@@ -403,30 +410,30 @@ class _Reader:
         return cast("dict[str, Any]", value)
 
     def many(self, table: dict[str, Any], name: str) -> list[Any]:
-        found: Any = table.get(name, [])
-        if not isinstance(found, list):
+        value: Any = table.get(name, [])
+        if not isinstance(value, list):
             raise InvalidInput(f"{name!r} is not a list.")
-        return cast("list[Any]", found)
+        return cast("list[Any]", value)
 
     def text(self, table: dict[str, Any], name: str) -> str:
-        found: Any = table.get(name, "")
-        if not isinstance(found, str) or "\x00" in found:
+        value: Any = table.get(name, "")
+        if not isinstance(value, str) or "\x00" in value:
             raise InvalidInput(f"{name!r} is not a text without NUL characters.")
-        return found
+        return value
 
     def number(self, table: dict[str, Any], name: str) -> int:
-        found: Any = table.get(name)
-        if not isinstance(found, int) or isinstance(found, bool) or abs(found) >> 62:
+        value: Any = table.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) >> 62:
             raise InvalidInput(f"{name!r} is not a whole number.")
-        return found
+        return value
 
     def word(self, kind: Any, table: dict[str, Any], name: str) -> Any:
-        found: Any = table.get(name)
+        value: Any = table.get(name)
         try:
-            return kind(found)
+            return kind(value)
         except ValueError:
             known = ", ".join(member.value for member in kind)
-            raise InvalidInput(f"{name!r} is {found!r}; it is one of {known}.") from None
+            raise InvalidInput(f"{name!r} is {value!r}; it is one of {known}.") from None
 
     def audience(self, text: str) -> Audience:
         clauses = (frozenset(map(self._word_of, clause)) for clause in Audience.read(text).clauses)
@@ -448,12 +455,16 @@ class _Reader:
             ref = self._who.get(ref, ref) if kind is OriginKind.PERSON else ref
             origins.append(Origin(kind, ref, self.text(named, "place")))
         audience = self.audience(self.text(table, "audience"))
-        return Source(tuple(origins), audience, self.word(Trust, table, "trust"))
+        trust = self.word(Trust, table, "tier" if "tier" in table else "trust")
+        return Source(tuple(origins), audience, trust)
 
-    def line(self, value: Any) -> SourcedLine:
-        table = self.table(value, "line")
-        source = self.source(table)
-        return SourcedLine(self.text(table, "text"), source.label, source.origins)
+    def line(self, value: Any, number: int) -> SourcedLine:
+        try:
+            table = self.table(value, "line")
+            source = self.source(table)
+            return SourcedLine(self.text(table, "text"), source.label, source.origins)
+        except AsterismError as error:
+            raise InvalidInput(f"of line {number}, {error.message}") from None
 
     def passage(self, value: Any) -> NewPassage:
         table = self.table(value, "passage")

@@ -7,12 +7,15 @@ The rules were tuned on tests/data/facts_tuned.txt and are measured on facts_hel
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+import tomllib
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 
 from asterism.memory.words import word_set
+from asterism.records import dataclass
 
 
 class FactKind(StrEnum):
@@ -49,7 +52,7 @@ class Fact:
 _MAX_CHARACTERS = 64_000
 _MAX_FACTS = 50
 _MAX_SENTENCE = 400
-"""Characters of a sentence; what is longer is a text, not a fact."""
+"""Characters of a sentence. A longer sentence is not a fact."""
 
 _SENTENCE = re.compile(
     # Not after "Dr." or in "e.g.", and after a number only before what can begin a sentence.
@@ -382,7 +385,7 @@ _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 def facts_in(role: str, text: str, at: int) -> list[Fact]:
-    """Return what of a message is worth keeping, in its order; `at` is when it was said, in ms.
+    """Return the facts of a message, in its order; `at` is the time of the message in ms.
 
     Of a user everything counts, of an assistant its promises and what was decided, of others
     nothing. Sentences that look like passwords, keys or cards are left out.
@@ -406,7 +409,7 @@ def facts_in(role: str, text: str, at: int) -> list[Fact]:
 
 
 def looks_secret(text: str) -> bool:
-    """Tell whether a text looks as if it held a password, a key or a card's number."""
+    """Tell whether a text seems to contain a password, a key or a card number."""
     return bool(_rules().secret.search(text) or _MIXED.search(text))
 
 
@@ -418,7 +421,7 @@ def _fact(role: str, sentence: str, at: int) -> Fact | None:
     if kind_and_weight is None or looks_secret(plain):
         return None
     kind, weight = kind_and_weight
-    return Fact(sentence, kind, weight, _day(plain, at))
+    return Fact(sentence, kind, weight, day_meant(plain, at))
 
 
 def _kind(role: str, sentence: str) -> tuple[FactKind, float] | None:
@@ -450,7 +453,7 @@ def _kind(role: str, sentence: str) -> tuple[FactKind, float] | None:
 
 
 def _words(lower: str) -> set[str]:
-    """Return the words of a sentence, with signs for what else the rules look for."""
+    """Return the words of a sentence, with signs for other things that the rules need."""
     words = set(_WORD.findall(lower))
     if "'s" in lower:
         words.update([word[:-2] for word in words if word.endswith("'s")])
@@ -463,16 +466,174 @@ def _words(lower: str) -> set[str]:
     return words
 
 
-def _day(sentence: str, at: int) -> str:
+def day_meant(sentence: str, at: int, zone: tzinfo = UTC) -> str:
+    """Return the day (ISO 8601) that "tomorrow" or "on Friday" meant at a time; empty for none."""
     match = _RELATIVE.search(sentence)
     if match is None:
         return ""
     try:
-        said = datetime.fromtimestamp(at / 1000, UTC).date()
+        message_day = datetime.fromtimestamp(at / 1000, zone).date()
         if match[4]:
-            ahead = (_DAYS.index(match[4][:3].lower()) - said.weekday()) % 7 or 7
+            ahead = (_DAYS.index(match[4][:3].lower()) - message_day.weekday()) % 7 or 7
         else:
             ahead = 0 if match[1] else 1 if match[2] else -1
-        return (said + timedelta(days=ahead)).isoformat()
+        return (message_day + timedelta(days=ahead)).isoformat()
     except (ValueError, OverflowError, OSError):
         return ""
+
+
+# -- what a person wants to be kept, where a rule is exact -----------------------------------------
+
+_VALUE = r"[\w][\w'.:-]{0,30}(?: [\w][\w'.:-]{0,30}){0,3}"
+_CORRECTIONS = (
+    # The old value before the new one, then the other way round.
+    re.compile(
+        rf"\b(?:nicht|not|no|non|niet) (?P<old>{_VALUE}?),? (?:sondern|but|sino|ma|maar)"
+        rf" (?P<new>{_VALUE})[.!]*$",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"\b(?P<new>{_VALUE}),? (?:and )?(?:not|no|pas|non|niet|не) (?P<old>{_VALUE}?)[.!]*$",
+        re.IGNORECASE,
+    ),
+)
+_MAX_KEPT = 5
+_MAX_ASKED = 4_000
+"""Characters of a message that is asked to be kept; longer ones are left to the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KeepRules:
+    """The rules of `keep.toml`, made when first used."""
+
+    request: re.Pattern[str]
+    at_end: re.Pattern[str]
+    lasting: re.Pattern[str]
+    passing: re.Pattern[str]
+
+
+_ASKS_WHETHER = re.compile(
+    r"(?:\w+[,!]? )?(?:do|did|can|could|will|would)(?:n't)? (?:you|we) (?:still |even )?remember\b"
+    r"(?! that\b)",
+    re.IGNORECASE,
+)
+_UNSPACED = frozenset({"zh", "ja"})
+
+
+@cache
+def _keep_rules() -> _KeepRules:
+    text = Path(__file__).with_name("keep.toml").read_text("utf-8")
+    languages: dict[str, dict[str, list[str]]] = tomllib.loads(text)
+    requests: list[str] = []
+    lasting: list[str] = []
+    passing: list[str] = []
+    at_end: list[str] = []
+    for name, rules in languages.items():
+        # Words end where a letter does not follow, in scripts that part them.
+        end, space = ("", r"[,，:：\s]*") if name in _UNSPACED else (r"(?!\w)", r"[\s:,–-]+")
+        polite = _one_of(rules["polite"], f"{end}[,:!]?\\s*") if rules["polite"] else ""
+        start = f"(?:{polite})*" if polite else ""
+        if rules["requests"]:
+            that = f"(?:{_one_of(rules['that'], space)})*" if rules["that"] else ""
+            but_not = f"(?!{_one_of(rules['but_not'], end)})" if rules["but_not"] else ""
+            requests.append(f"{start}{_one_of(rules['requests'])}{space}{that}{but_not}")
+        lasting.append(f"{start}{_one_of(rules['lasting'], end)}.+")
+        passing += [f"(?<!\\w){word}{end}" if end else word for word in rules["passing"]]
+        at_end += rules.get("at_end", [])
+    return _KeepRules(
+        re.compile(_one_of(requests), re.IGNORECASE),
+        re.compile(
+            rf"(.+?)(?:という?こと)?(?:を|と|って|、)?{_one_of(at_end)}"
+            r"(?:ください|下さい|くれ|ね|よ)*[。!！.]?"
+        ),
+        re.compile(_one_of(lasting), re.IGNORECASE | re.DOTALL),
+        re.compile(_one_of(passing), re.IGNORECASE),
+    )
+
+
+def _one_of(parts: Sequence[str], then: str = "") -> str:
+    return f"(?:{'|'.join(parts)}){then}"
+
+
+def asked_to_keep(text: str) -> list[str]:
+    """Return what a message asks to be kept, in its own words: "remember that …" without that.
+
+    Requests are known in eleven languages. Where none is found, there may be one all the same.
+    """
+    if len(text) > _MAX_ASKED:
+        return []
+    rules = _keep_rules()
+    found: list[str] = []
+    for paragraph in filter(None, map(str.strip, text.splitlines())):
+        sentences = [sentence.strip() for sentence in _SENTENCE.split(paragraph) if sentence]
+        for place, sentence in enumerate(sentences):
+            fact = _without_request(sentence, rules)
+            if fact and ":" in sentence[: len(sentence) - len(fact)]:
+                # What follows a colon goes on to the end of its paragraph.
+                rest = [part for part in sentences[place + 1 :] if not part.endswith(("?", "？"))]
+                found.append(". ".join([fact, *rest]) if rest else fact)
+                break
+            if fact:
+                found.append(fact)
+    return found[:_MAX_KEPT]
+
+
+def _without_request(sentence: str, rules: _KeepRules) -> str:
+    """Return what a sentence asks to be kept; nothing if it asks for something else."""
+    plain = sentence.replace("’", "'")
+    if _ASKS_WHETHER.match(plain):
+        return ""
+    if (match := rules.request.match(plain)) is not None:
+        fact = sentence[match.end() :]
+    elif (match := rules.at_end.fullmatch(plain)) is not None:
+        fact = match[1]
+    else:
+        return ""
+    fact = re.sub(r"[,;]?\s*(?:please|bitte|thanks|por favor)?\s*[?!.]*$", "", fact.strip())
+    return fact if len(fact) >= _LEAST_FACT else ""
+
+
+_LEAST_FACT = 3
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a text, code left out."""
+    parts = _SENTENCE.split(_CODE.sub("\n", text[:_MAX_CHARACTERS]))
+    return [sentence.strip() for sentence in parts if sentence and sentence.strip()]
+
+
+def lasting_facts(text: str) -> list[str]:
+    """Return the sentences in which a person says something lasting, by exact rules alone.
+
+    "My name is …", "I live in …", "I am allergic to …" and the like. What they leave is a model's
+    to read. What holds today only, questions, and what looks like a password are left out.
+    """
+    if len(text) > _MAX_ASKED:
+        return []
+    rules = _keep_rules()
+    found: list[str] = []
+    for sentence in sentences(text):
+        plain = sentence.replace("’", "'")
+        if len(sentence) > _MAX_SENTENCE or sentence[-1] in "?？؟":
+            continue
+        if (
+            rules.lasting.match(plain)
+            and not rules.passing.search(plain)
+            and not looks_secret(plain)
+        ):
+            found.append(sentence)
+    return found[:_MAX_KEPT]
+
+
+def correction_in(text: str) -> tuple[str, str] | None:
+    """Return the new and the old value of a short correction, such as "Thursday, not Wednesday"."""
+    sentence = text.strip().replace("’", "'")
+    if not sentence or len(sentence) > _MAX_SENTENCE or sentence[-1] in "?？؟":
+        return None
+    for place, pattern in enumerate(_CORRECTIONS):
+        if (match := pattern.search(sentence)) is not None:
+            new, old = match["new"].split(), match["old"].split()
+            # The new value has as many words as the old one; others stand around it.
+            value = new[: len(old)] if place == 0 else new[-len(old) :]
+            return " ".join(value).rstrip(".:"), " ".join(old).rstrip(".:")
+    return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date
 from typing import Any, cast
 
 from asterism.errors import NotFound
 from asterism.memory import blocks
-from asterism.memory.likeness import Relation, compare
+from asterism.memory.archive import Relation, compare
 from asterism.memory.words import digest, terms
+from asterism.records import dataclass
 from asterism.store import journal, passages, summaries
 from asterism.store.database import Connection
 from asterism.times import MONTH_NUMBERS, MONTH_PATTERN, to_datetime
@@ -42,11 +42,11 @@ class HealthIssue:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a look at an agent's memory has found."""
+    """The result of a health check."""
 
     counts: dict[str, int]
     findings: tuple[HealthIssue, ...]
-    looked_at: int
+    checked_passages: int
     """How many passages were looked at; the rest is older."""
 
     def of(self, kind: str) -> list[HealthIssue]:
@@ -56,19 +56,18 @@ class Health:
 
 async def health(
     tx: Connection,
-    constellation: str,
     agent_id: str,
     *,
     now: int | None = None,
     participants: Participants = OWNER_ALONE,
 ) -> Health:
-    """Look at what those present may hear of an agent's memory; nothing is changed."""
-    if await passages.archive(tx, constellation, agent_id) is None:
+    """Check the memory of an agent that those present may see; nothing is changed."""
+    if await passages.archive(tx, agent_id) is None:
         raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
     moment = now_ms() if now is None else now
     seen = [
         visible
-        for block in await blocks.seen_by(tx, constellation, agent_id)
+        for block in await blocks.seen_by(tx, agent_id)
         if (visible := blocks.as_visible_to(block, participants)) is not None
     ]
     there = [
@@ -111,19 +110,21 @@ async def health(
 
 
 def _duplicates(there: Sequence[Passage], vectors: dict[str, bytes]) -> Iterator[HealthIssue]:
-    for one, other in _pairs(there, vectors):
-        same_words = digest(one.text) == digest(other.text)
-        if one.source.audience != other.source.audience:
+    for passage, other in _pairs(there, vectors):
+        same_words = digest(passage.text) == digest(other.text)
+        if passage.source.audience != other.source.audience:
             continue
         if not same_words:
-            found = compare(one.text, other.text, vectors.get(one.id), vectors.get(other.id))
-            if found.kind is not Relation.SAME:
+            likeness = compare(
+                passage.text, other.text, vectors.get(passage.id), vectors.get(other.id)
+            )
+            if likeness.kind is not Relation.SAME:
                 continue
         yield HealthIssue(
             "duplicate",
-            (one.id, other.id),
-            f"{_short(one.text)} – {_short(other.text)}",
-            f'"asterism archive forget {one.id}", or let the agent retract one of them.',
+            (passage.id, other.id),
+            f"{_short(passage.text)} – {_short(other.text)}",
+            f'"asterism archive forget {passage.id}", or let the agent retract one of them.',
         )
 
 
@@ -133,14 +134,14 @@ def _pairs(
     """Yield pairs that may say the same, the newer one first, each once."""
     known = {passage.id: place for place, passage in enumerate(there)}
     pairs: set[tuple[int, int]] = set()
-    first: dict[str, int] = {}
+    first_places: dict[str, int] = {}
     for place, passage in enumerate(there):
-        former = first.setdefault(digest(passage.text), place)
+        former = first_places.setdefault(digest(passage.text), place)
         if former != place:
             pairs.add((former, place))
     ids = [id for id in vectors if id in known]
-    for one, other in _near([vectors[id] for id in ids]):
-        a, b = sorted((known[ids[one]], known[ids[other]]))
+    for first, second in _near([vectors[id] for id in ids]):
+        a, b = sorted((known[ids[first]], known[ids[second]]))
         pairs.add((a, b))
     for a, b in sorted(pairs):
         yield there[a], there[b]
@@ -156,24 +157,27 @@ def _near(vectors: Sequence[bytes]) -> list[tuple[int, int]]:
     floats = rows.astype(np.float32)
     floats /= np.maximum(np.linalg.norm(floats, axis=1, keepdims=True), 1e-9)
     scores = np.triu(floats @ floats.T, 1)
-    one, other = np.nonzero(scores >= _MIN_COSINE)
-    order = np.argsort(-scores[one, other], kind="stable")[:_MAX_PAIRS]
-    return [(int(one[place]), int(other[place])) for place in order]
+    firsts, seconds = np.nonzero(scores >= _MIN_COSINE)
+    order = np.argsort(-scores[firsts, seconds], kind="stable")[:_MAX_PAIRS]
+    return [(int(firsts[place]), int(seconds[place])) for place in order]
 
 
 def _contradictions(there: Sequence[Passage]) -> Iterator[HealthIssue]:
-    holding = {one.id: one for one in there}
-    for one in there:
-        flagged: Any = one.metadata.get("contradicts")
+    holding = {passage.id: passage for passage in there}
+    for passage in there:
+        flagged: Any = passage.metadata.get("contradicts")
         for other_id in cast("list[Any]", flagged) if isinstance(flagged, list) else ():
             other = holding.get(str(other_id))
             # Both sides are flagged; it is told once, at the newer one.
-            if other is not None and (other.known_from, other.id) < (one.known_from, one.id):
+            if other is not None and (other.known_from_ms, other.id) < (
+                passage.known_from_ms,
+                passage.id,
+            ):
                 yield HealthIssue(
                     "contradiction",
-                    (one.id, other.id),
-                    f"{_short(one.text)} – {_short(other.text)}",
-                    f"Say which one holds and retract the other: {one.id} is the newer one.",
+                    (passage.id, other.id),
+                    f"{_short(passage.text)} – {_short(other.text)}",
+                    f"Say which one holds and retract the other: {passage.id} is the newer one.",
                 )
 
 
@@ -200,12 +204,12 @@ _EVERY_YEAR = re.compile(
 
 
 def _past(there: Sequence[Passage], now: int) -> Iterator[HealthIssue]:
-    """Find what was to come when it was stored, and is over now."""
+    """Find passages on future days that are past now."""
     today = to_datetime(now).date()
     for passage in there:
         if _EVERY_YEAR.search(passage.text):
             continue
-        stored = to_datetime(passage.known_from).date()
+        stored = to_datetime(passage.known_from_ms).date()
         days = [day for day in _days_in(passage.text, stored) if day >= stored]
         if days and max(days) < today:
             yield HealthIssue(
@@ -238,24 +242,24 @@ def _day(year: int, month: int, day: int) -> date | None:
 
 
 async def _orphaned(tx: Connection, agent_id: str, participants: Participants) -> list[HealthIssue]:
-    """Find what was superseded by something that was taken back itself, so that nothing holds."""
+    """Find passages whose successor was retracted, so that neither holds."""
     return [
         HealthIssue(
             "orphaned",
-            (one.id, other),
-            f"{_short(one.text)} was superseded by {other}, which was retracted",
+            (passage.id, successor),
+            f"{_short(passage.text)} was superseded by {successor}, which was retracted",
             "If the former holds again, insert it anew; else there is nothing to do.",
         )
-        for one, other in await passages.orphaned(tx, agent_id, _MAX_IDS)
-        if participants.can_see(one.source.audience)
+        for passage, successor in await passages.orphaned_passages(tx, agent_id, _MAX_IDS)
+        if participants.can_see(passage.source.audience)
     ]
 
 
 def _junk(there: Sequence[Passage]) -> Iterator[HealthIssue]:
     for passage in there:
-        said = terms(passage.text)
-        if len(said) < 2 and len(passage.text) < 20:
-            why = "says nothing" if not said else "is a single word"
+        passage_terms = terms(passage.text)
+        if len(passage_terms) < 2 and len(passage.text) < 20:
+            why = "says nothing" if not passage_terms else "is a single word"
             yield HealthIssue(
                 "junk",
                 (passage.id,),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from difflib import unified_diff
 from typing import Any
 
@@ -30,15 +30,17 @@ from asterism.memory.blocks import (
     is_visible,
     order,
     read_source,
-    seen_with,
+    splice_blame,
+    with_full_labels,
 )
-from asterism.memory.content import Change, Parts, changed, damaged
+from asterism.memory.content import Change, Parts, apply_change, damaged_content
 from asterism.memory.edits import BlockContent
-from asterism.memory.lines import spliced
 from asterism.memory.schemas import schema_of
+from asterism.records import dataclass
 from asterism.store import documents, passages
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
+from asterism.times import Moment
 from asterism.types.agents import OWNER_ALONE, Audience, Label, Participants
 from asterism.types.memory import (
     CONSTELLATION,
@@ -58,7 +60,7 @@ _EVERY = 1 << 31
 
 
 def record_of(block_id: str, edit: EditRow) -> EditRecord:
-    """Return an edit as the history tells it."""
+    """Return the record of an edit."""
     return EditRecord(
         block_id=block_id,
         number=edit.number,
@@ -67,7 +69,7 @@ def record_of(block_id: str, edit: EditRow) -> EditRecord:
         turn_id=edit.turn_id,
         reason=edit.reason,
         source=read_source(edit.source),
-        at=edit.at,
+        at_ms=edit.at,
         undone_by=edit.undone_by,
         undoes=edit.undoes,
     )
@@ -78,7 +80,7 @@ def record_of(block_id: str, edit: EditRow) -> EditRecord:
 
 @dataclass(frozen=True, slots=True)
 class EditRun:
-    """Edits that follow one another, and what they start from."""
+    """Consecutive edits, and the content from which they start."""
 
     first: int
     start: Parts
@@ -99,29 +101,29 @@ class EditRun:
 
     def parts_at(self, number: int) -> Parts:
         """Return the content after an edit, or before the first one."""
-        found = self.start
+        parts = self.start
         for edit in self.upto(number):
-            found = changed(found, change_of(edit)) if edit.change else found
-        return found
+            parts = apply_change(parts, change_of(edit)) if edit.change else parts
+        return parts
 
     def schema_at(self, number: int) -> str:
         """Return the schema, as JSON, that the block had after an edit."""
-        found = self.schema
+        schema = self.schema
         for edit in self.upto(number):
             if edit.kind in _SET_SCHEMA:
-                given = orjson.loads(edit.source).get("schema")
-                found = orjson.dumps(given).decode() if given is not None else found
-        assert found is not None
-        return found
+                wire = orjson.loads(edit.source).get("schema")
+                schema = orjson.dumps(wire).decode() if wire is not None else schema
+        assert schema is not None
+        return schema
 
     def blame_at(self, number: int) -> list[Blame]:
-        """Return whose the lines were after an edit."""
-        found = self.blame
+        """Return the blame of the lines after an edit."""
+        blame = self.blame
         for edit in self.upto(number):
             change = orjson.loads(edit.source).get("lines")
             if change is not None:
-                found = spliced(found, change)
-        return found
+                blame = splice_blame(blame, change)
+        return blame
 
 
 def change_of(edit: EditRow) -> Change:
@@ -132,14 +134,14 @@ def change_of(edit: EditRow) -> Change:
 def write_era(run: EditRun, last: int) -> EraRow:
     """Return a run of edits as an era that is stored."""
     content = {"start": run.start, "changes": [edit.change for edit in run.edits]}
-    told = {
+    edits_wire = {
         "schema": run.schema,
         "lines": rows.blame_runs(run.blame),
         # By column, since neighbours in a column are alike.
         "edits": list(zip(*[_packed(edit)[:-1] for edit in run.edits], strict=True)),
     }
     since = run.edits[0].at if run.edits else 0
-    return EraRow(run.first, last, _compressed(content), _compressed(told), since)
+    return EraRow(run.first, last, _compressed(content), _compressed(edits_wire), since)
 
 
 def _compressed(value: Any) -> bytes:
@@ -150,7 +152,7 @@ def _decompressed(blob: bytes) -> Any:
     try:
         return orjson.loads(zlib.decompress(blob))
     except (zlib.error, orjson.JSONDecodeError) as error:
-        raise damaged(error) from error
+        raise damaged_content(error) from error
 
 
 def _packed(edit: EditRow) -> EditRow:
@@ -170,13 +172,15 @@ def _unpacked(edit: EditRow) -> EditRow:
 
 def read_era(era: EraRow) -> EditRun:
     """Read an era; one that is open has no edits yet."""
-    content, told = _decompressed(era.content), _decompressed(era.edits)
-    columns = zip(*told["edits"], content["changes"], strict=True) if told["edits"] else ()
+    content, edits_wire = _decompressed(era.content), _decompressed(era.edits)
+    columns = (
+        zip(*edits_wire["edits"], content["changes"], strict=True) if edits_wire["edits"] else ()
+    )
     return EditRun(
         first=era.first,
         start=content["start"],
-        schema=told["schema"],
-        blame=rows.read_blame(told["lines"]),
+        schema=edits_wire["schema"],
+        blame=rows.read_blame(edits_wire["lines"]),
         edits=[_unpacked(EditRow(*values)) for values in columns],
     )
 
@@ -205,11 +209,11 @@ async def _loose(
 async def runs_since(tx: Connection, block_id: str, number: int) -> list[EditRun]:
     """Return the run that an edit lies in and all later ones, the earliest first."""
     era = await rows.era_with(tx, block_id, _LAST)
-    found = [await _loose(tx, block_id, era)]
+    runs = [await _loose(tx, block_id, era)]
     # One by one, so that the way back costs no more the longer the past before it is.
     while era and era.first > number and (era := await rows.era_with(tx, block_id, era.first - 1)):
-        found.append(read_era(era))
-    return found[::-1]
+        runs.append(read_era(era))
+    return runs[::-1]
 
 
 async def parts_and_since(
@@ -220,13 +224,17 @@ async def parts_and_since(
     before = run.parts_at(number - 1)
     edit, *rest = run.edits[number - run.first :]
     rest += [later_edit for later_run in later for later_edit in later_run.edits]
-    return before, changed(before, change_of(edit)), [change_of(later_edit) for later_edit in rest]
+    return (
+        before,
+        apply_change(before, change_of(edit)),
+        [change_of(later_edit) for later_edit in rest],
+    )
 
 
 # -- squashing -------------------------------------------------------------------------------------
 
 
-async def squashed(tx: Connection, block_id: str, size: int) -> tuple[EraRow, EraRow] | None:
+async def squash_era(tx: Connection, block_id: str, size: int) -> tuple[EraRow, EraRow] | None:
     """Work out an era of the oldest loose edits, if as many stay loose, and where those start.
 
     The gate stores both.
@@ -271,14 +279,14 @@ async def edits(
 ) -> list[EditRecord]:
     """Return the edits of a block, the newest first; `before` is a number to go on from."""
     below = before if before is not None else 1 << 62
-    found = await rows.newest_edits(tx, block_id, below, limit)
-    lowest = found[-1].number if found else below
-    while len(found) < limit and (era := await rows.era_with(tx, block_id, lowest - 1)):
+    edit_rows = await rows.newest_edits(tx, block_id, below, limit)
+    lowest = edit_rows[-1].number if edit_rows else below
+    while len(edit_rows) < limit and (era := await rows.era_with(tx, block_id, lowest - 1)):
         if era.last != rows.OPEN:
             squashed = [edit for edit in reversed(read_era(era).edits) if edit.number < lowest]
-            found += squashed[: limit - len(found)]
+            edit_rows += squashed[: limit - len(edit_rows)]
         lowest = era.first
-    return [record_of(block_id, edit) for edit in found]
+    return [record_of(block_id, edit) for edit in edit_rows]
 
 
 async def latest(
@@ -290,11 +298,12 @@ async def latest(
 ) -> EditRow | None:
     """Return the latest edit of some kinds that fits, above a number.
 
-    `fits` is told whether the edit stands: it does unless one that stands has taken it back.
+    The second argument of `fits` tells whether the edit is in force: no edit that is in force has
+    taken it back.
     """
     stands: dict[int, bool] = {}
 
-    def found_in(edits: Iterable[EditRow]) -> Iterator[EditRow | None]:
+    def matching(edits: Iterable[EditRow]) -> Iterator[EditRow | None]:
         # From the newest on, so that of each edit it is known whether what took it back stands.
         for edit in edits:
             if edit.number <= above:
@@ -307,18 +316,18 @@ async def latest(
 
     before = 1 << 62
     while page := await rows.newest_edits(tx, block_id, before, _PAGE):
-        for found in found_in(page):
-            return found
+        for edit in matching(page):
+            return edit
         before = page[-1].number
     while (era := await rows.era_with(tx, block_id, before - 1)) is not None:
-        for found in found_in(reversed(read_era(era).edits)):
-            return found
+        for edit in matching(reversed(read_era(era).edits)):
+            return edit
         before = era.first
     return None
 
 
 async def standing(tx: Connection, block_id: str, number: int) -> EditRow | None:
-    """Return the edit by which what an edit wrote stands, itself or a redo; None if none does.
+    """Return the edit that keeps the text of an edit in force, itself or a redo; else None.
 
     Raises `NotFound` if there is no edit of that number.
     """
@@ -338,28 +347,28 @@ async def standing(tx: Connection, block_id: str, number: int) -> EditRow | None
 
 
 async def records(tx: Connection, block_id: str, numbers: Iterable[int]) -> dict[int, EditRecord]:
-    """Return edits by their numbers; what is not there is left out."""
-    found: dict[int, EditRecord] = {}
+    """Return edits by their numbers; unknown numbers are left out."""
+    result: dict[int, EditRecord] = {}
     missing = sorted(set(numbers), reverse=True)
     while missing:
         run = await run_with(tx, block_id, missing[0], changes=False)
         if run is None:
             missing.pop(0)
             continue
-        for number in [one for one in missing if one >= run.first]:
-            found[number] = record_of(block_id, run.edit(number))
-        missing = [one for one in missing if one < run.first]
-    return found
+        for number in [candidate for candidate in missing if candidate >= run.first]:
+            result[number] = record_of(block_id, run.edit(number))
+        missing = [candidate for candidate in missing if candidate < run.first]
+    return result
 
 
-async def of_turn(tx: Connection, constellation: str, turn_id: str) -> list[EditRecord]:
+async def of_turn(tx: Connection, turn_id: str) -> list[EditRecord]:
     """Return every edit that a turn made, in all blocks, the oldest first in each."""
-    found = [record_of(block, edit) for block, edit in await rows.edits_of_turn(tx, turn_id)]
-    for block_id, era in await rows.squashed_eras(tx, constellation):
-        found += [
+    result = [record_of(block, edit) for block, edit in await rows.edits_of_turn(tx, turn_id)]
+    for block_id, era in await rows.squashed_eras(tx):
+        result += [
             record_of(block_id, edit) for edit in read_era(era).edits if edit.turn_id == turn_id
         ]
-    return sorted(found, key=lambda one: (one.block_id, one.number))
+    return sorted(result, key=lambda record: (record.block_id, record.number))
 
 
 async def version_at(tx: Connection, block_id: str, moment: int) -> int:
@@ -390,8 +399,8 @@ async def lines_at(
         )
     audience = Audience.read(row.audience)
     if version == row.version:
-        return list(seen_with(rows.read_lines(row.text, row.lines), audience))
-    return list(seen_with(await raw_lines_at(tx, block_id, version), audience))
+        return list(with_full_labels(rows.read_lines(row.text, row.lines), audience))
+    return list(with_full_labels(await raw_lines_at(tx, block_id, version), audience))
 
 
 async def raw_lines_at(tx: Connection, block_id: str, version: int) -> list[Line]:
@@ -407,7 +416,7 @@ async def raw_lines_at(tx: Connection, block_id: str, version: int) -> list[Line
     ]
 
 
-def unified(old: Sequence[str], new: Sequence[str], before: str, after: str) -> str:
+def diff_text(old: Sequence[str], new: Sequence[str], before: str, after: str) -> str:
     """Return what changed between two texts, given by their lines, as a unified diff."""
     return "\n".join(unified_diff(old, new, before, after, lineterm=""))
 
@@ -430,18 +439,19 @@ class MemoryAt:
     """What an agent remembered at a moment."""
 
     agent_id: str
-    moment: int
+    moment_ms: int
     blocks: tuple[VisibleBlock, ...]
-    """What it saw then, as it was then, in the order in which it sees blocks."""
+    """The blocks that it saw then, as they were then, in the usual order."""
     passages: tuple[Passage, ...]
-    """What its archive held then, the latest known first."""
+    """The passages of its archive then, the latest first."""
     sources: tuple[SourceAt, ...]
-    """Those that are still attached. What was removed from a source leaves no trace."""
+    """The sources that are still attached. Removed documents leave no trace."""
+
+    moment = Moment()
 
 
 async def as_of(
     tx: Connection,
-    constellation: str,
     agent_id: str,
     moment: int,
     *,
@@ -450,19 +460,19 @@ async def as_of(
 ) -> MemoryAt:
     """Return what an agent remembered at a moment in ms; with `most`, only so many passages.
 
-    Who may see something is told as it was then. What those present may not see is left out,
-    whether they could not then or cannot now.
+    Audiences are those of that moment. Whatever those present could not see then, or may not see
+    now, is left out.
     """
-    await archive.archives_of(tx, constellation, agent_id)
+    await archive.archives_of(tx, agent_id)
     seen: list[VisibleBlock] = []
-    for once in await rows.blocks_of_then(tx, constellation, agent_id, moment):
+    for once in await rows.blocks_at(tx, agent_id, moment):
         if not participants.can_see(Audience.read(once.row.audience)):
             continue
-        then = await _seen_then(tx, once, agent_id, moment)
-        heard = as_visible_to(then, participants) if then is not None else None
-        if heard is not None:
-            seen.append(heard)
-    held = await archive.listing(
+        then = await _block_at(tx, once, agent_id, moment)
+        visible = as_visible_to(then, participants) if then is not None else None
+        if visible is not None:
+            seen.append(visible)
+    held_passages = await archive.listing(
         tx,
         [agent_id],
         participants=participants,
@@ -470,23 +480,23 @@ async def as_of(
         limit=_EVERY if most is None else most,
     )
     open_to = {
-        source.id
-        for source in await documents.sources(tx, constellation)
-        if participants.can_see(source.audience)
+        source.id for source in await documents.sources(tx) if participants.can_see(source.audience)
     }
     sources = [
-        one for one in await passages.attached_then(tx, agent_id, moment) if one[0] in open_to
+        source_row
+        for source_row in await passages.sources_attached_at(tx, agent_id, moment)
+        if source_row[0] in open_to
     ]
     return MemoryAt(
         agent_id=agent_id,
-        moment=moment,
+        moment_ms=moment,
         blocks=tuple(sorted(seen, key=order)),
-        passages=tuple(held),
-        sources=tuple(SourceAt(*one) for one in sources),
+        passages=tuple(held_passages),
+        sources=tuple(SourceAt(*source_row) for source_row in sources),
     )
 
 
-async def _seen_then(
+async def _block_at(
     tx: Connection, once: PastBlock, agent_id: str, moment: int
 ) -> VisibleBlock | None:
     """Return a block as an agent saw it at a moment; None: it did not."""
@@ -511,30 +521,31 @@ async def _seen_then(
         block=(block := block_of(row)),
         permission=Permission(row.permission if own else shared or row.permission),
         owner_name=None if own else once.owner_name or SHARED_BY_ALL,
-        lines=seen_with(lines, block.audience),
+        lines=with_full_labels(lines, block.audience),
     )
 
 
 async def visible_edits(
     tx: Connection, block_id: str, participants: Participants
 ) -> dict[int, tuple[EditRow, Audience]]:
-    """Return the edits of a block that those present may see, with who might hear it after each.
+    """Return the edits of a block that those present may see, each with the audience after it.
 
-    A block may have been for fewer people once: what was written then is not for all who see it
-    now.
+    A block may have had a smaller audience once. Edits of that time are only for that audience.
     """
     row = await rows.get(tx, block_id)
     assert row is not None, "it was found with this transaction"
-    found: dict[int, tuple[EditRow, Audience]] = {}
+    result: dict[int, tuple[EditRow, Audience]] = {}
     if not participants.can_see(after := Audience.read(row.audience)):
-        return found
+        return result
     for edit in reversed(await edits_after(tx, block_id, 0)):
-        told = orjson.loads(edit.source)
-        if participants.can_see(after) and participants.can_see(Audience.read(told["audience"])):
-            found[edit.number] = (edit, after)
-        was = was_of(told).get("audience")
+        source_wire = orjson.loads(edit.source)
+        if participants.can_see(after) and participants.can_see(
+            Audience.read(source_wire["audience"])
+        ):
+            result[edit.number] = (edit, after)
+        was = former_values(source_wire).get("audience")
         after = after if was is None else Audience.read(was)
-    return found
+    return result
 
 
 async def visible_lines_at(
@@ -559,41 +570,41 @@ async def visible_lines_at(
 async def blame_for(
     tx: Connection, seen: VisibleBlock, participants: Participants
 ) -> list[tuple[Line, list[EditRecord]]]:
-    """Return the lines of a block that those present see, each with the edits they may hear of."""
-    found = await blame(tx, seen.block.id)
+    """Return the visible lines of a block, each with those of its edits that are visible."""
+    blamed_lines = await blame(tx, seen.block.id)
     if participants.owner_alone:
-        return found
-    heard = await visible_edits(tx, seen.block.id, participants)
+        return blamed_lines
+    visible = await visible_edits(tx, seen.block.id, participants)
     return [
-        (line, [record for record in records if record.number in heard])
-        for line, records in found
+        (line, [record for record in records if record.number in visible])
+        for line, records in blamed_lines
         if line in seen.lines
     ]
 
 
 async def edits_after(tx: Connection, block_id: str, number: int) -> list[EditRow]:
     """Return the edits of a block above a number, the oldest first, across eras."""
-    found: list[EditRow] = []
+    result: list[EditRow] = []
     for era in await rows.eras_after(tx, block_id, number):
-        found += [edit for edit in read_era(era).edits if edit.number > number]
-    return found + await rows.edits(tx, block_id, number + 1, 1 << 62, changes=False)
+        result += [edit for edit in read_era(era).edits if edit.number > number]
+    return result + await rows.edits(tx, block_id, number + 1, 1 << 62, changes=False)
 
 
 def rewound(
     row: BlockRow, shared: str | None, later: Sequence[EditRow], agent_id: str
 ) -> tuple[BlockRow, str | None]:
-    """Return what was said of a block, and how it was shared with an agent, before some edits."""
+    """Return the description of a block, and its share with an agent, before some edits."""
     for edit in reversed(later):
-        told = orjson.loads(edit.source)
-        row = row._replace(**was_of(told))
-        if "share" in told and told["share"][0] == agent_id:
-            shared = told["share"][1]
+        source_wire = orjson.loads(edit.source)
+        row = row._replace(**former_values(source_wire))
+        if "share" in source_wire and source_wire["share"][0] == agent_id:
+            shared = source_wire["share"][1]
     return row, shared
 
 
-def was_of(told: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns that an edit changed in what is said of a block, as they were."""
-    was: dict[str, Any] = dict(told.get("was") or {})
+def former_values(source_wire: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a block's description that an edit changed, with their old values."""
+    was: dict[str, Any] = dict(source_wire.get("was") or {})
     if "schema" in was:
         was["schema"] = orjson.dumps(was["schema"]).decode()
     return was
@@ -607,14 +618,14 @@ async def blame(tx: Connection, block_id: str) -> list[tuple[Line, list[EditReco
     row = await rows.get(tx, block_id)
     if row is None:
         raise NotFound(f"There is no block {block_id!r}.")
-    lines = seen_with(rows.read_lines(row.text, row.lines), Audience.read(row.audience))
-    found = await records(tx, block_id, {number for line in lines for number in line.edits})
-    return [(line, [found[edit] for edit in line.edits if edit in found]) for line in lines]
+    lines = with_full_labels(rows.read_lines(row.text, row.lines), Audience.read(row.audience))
+    by_number = await records(tx, block_id, {number for line in lines for number in line.edits})
+    return [(line, [by_number[edit] for edit in line.edits if edit in by_number]) for line in lines]
 
 
 @dataclass(frozen=True, slots=True)
 class SourcedLine:
-    """A line of a block with all that is known of it, whatever its history."""
+    """A line of a block with its label and its origins, without its history."""
 
     text: str
     label: Label
@@ -631,12 +642,12 @@ async def lines_with_origins(
         for number, record in (await records(tx, block_id, numbers)).items()
         if participants.can_see(record.source.audience)
     }
-    found: list[SourcedLine] = []
+    result: list[SourcedLine] = []
     for line in lines:
         own = (sources[number].origins for number in line.edits if number in sources)
         origins = dict.fromkeys(origin for origins in own for origin in origins)
-        found.append(SourcedLine(line.text, line.label, tuple(origins)))
-    return found
+        result.append(SourcedLine(line.text, line.label, tuple(origins)))
+    return result
 
 
 # -- what a turn wrote -----------------------------------------------------------------------------
@@ -644,61 +655,63 @@ async def lines_with_origins(
 
 @dataclass(frozen=True, slots=True)
 class TurnWrites:
-    """What a turn wrote to memory, or what was taken back of it."""
+    """The writes of a turn to memory, or those that were taken back."""
 
     turn_id: str
     edits: tuple[EditRecord, ...] = ()
     """Of blocks, in order for each."""
     inserted: tuple[Passage, ...] = ()
     passage_edits: tuple[PassageEdit, ...] = ()
-    """What was done to passages that were there, in order for each."""
+    """The edits of older passages, in order for each passage."""
     taken_back_by: str | None = None
     """The id under which it was taken back, with which that can be taken back as well."""
     left: tuple[str, ...] = field(default=())
-    """What could not be taken back, and why, in sentences."""
+    """Sentences on what could not be taken back, and why."""
 
     def __bool__(self) -> bool:
         return bool(self.edits or self.inserted or self.passage_edits)
 
 
-async def written_by(
-    tx: Connection, constellation: str, turn_id: str, *, participants: Participants = OWNER_ALONE
+async def writes_of_turn(
+    tx: Connection, turn_id: str, *, participants: Participants = OWNER_ALONE
 ) -> TurnWrites:
-    """Return what a turn wrote, whether it still stands or not, as far as those present hear it."""
-    edits = await of_turn(tx, constellation, turn_id)
-    heard: dict[str, Collection[int]] = {}
+    """Return the writes of a turn that those present may see, in force or not."""
+    edits = await of_turn(tx, turn_id)
+    visible_numbers: dict[str, Collection[int]] = {}
     for edit in edits:
-        if edit.block_id not in heard:
+        if edit.block_id not in visible_numbers:
             row = await rows.get(tx, edit.block_id)
-            if row is None or row.constellation != constellation:
-                heard[edit.block_id] = ()
+            if row is None or row.constellation != tx.constellation:
+                visible_numbers[edit.block_id] = ()
             elif participants.owner_alone:
-                heard[edit.block_id] = [one.number for one in edits]
+                visible_numbers[edit.block_id] = [written.number for written in edits]
             else:
-                heard[edit.block_id] = await visible_edits(tx, edit.block_id, participants)
-    changed = await passages.passage_edits_by(tx, constellation, turn_id)
+                visible_numbers[edit.block_id] = await visible_edits(
+                    tx, edit.block_id, participants
+                )
+    changed = await passages.passage_edits_by(tx, turn_id)
     if not participants.owner_alone:
-        touched = {one.passage_id for one in changed}
-        kept = [
-            one
+        touched = {written.passage_id for written in changed}
+        visible_changes = [
+            written
             for id in touched
-            for one in await archive.visible_history(tx, constellation, id, participants)
+            for written in await archive.visible_history(tx, id, participants)
         ]
-        changed = [one for one in changed if one in kept]
+        changed = [written for written in changed if written in visible_changes]
     return TurnWrites(
         turn_id,
-        tuple(edit for edit in edits if edit.number in heard[edit.block_id]),
+        tuple(edit for edit in edits if edit.number in visible_numbers[edit.block_id]),
         tuple(
-            one
-            for one in await passages.inserted_by(tx, constellation, turn_id)
-            if participants.can_see(one.source.audience)
+            written
+            for written in await passages.inserted_by(tx, turn_id)
+            if participants.can_see(written.source.audience)
         ),
         tuple(changed),
     )
 
 
 def is_to_take_back(chain: Sequence[str | None], turn_id: str) -> bool:
-    """Tell whether a chain of edits stands otherwise than it did before a turn.
+    """Tell whether a turn changed if the first edit of a chain is in force.
 
     Each edit of a chain takes back the one before it, so the first one is in force when the chain
     is of odd length. `chain` names the turn of each; the turn in question wrote one or more.
@@ -724,12 +737,12 @@ class BlockPast:
 
     async def chain(self, number: int) -> list[EditRow]:
         """Return the chain in which each edit takes back the one before, that an edit is in."""
-        found = [await self.edit(number)]
-        while (undoes := found[0].undoes) is not None:
-            found.insert(0, await self.edit(undoes))
-        while (by := found[-1].undone_by) is not None:
-            found.append(await self.edit(by))
-        return found
+        chain = [await self.edit(number)]
+        while (undoes := chain[0].undoes) is not None:
+            chain.insert(0, await self.edit(undoes))
+        while (by := chain[-1].undone_by) is not None:
+            chain.append(await self.edit(by))
+        return chain
 
 
 UNDOES = "undoes"
@@ -740,9 +753,9 @@ def passage_chain(edits: Sequence[PassageEdit], number: int) -> list[int]:
     """Return the numbers of the chain that an edit of a passage is in; 0 is its insert."""
     undoes = {edit.number: int(edit.before[UNDOES]) for edit in edits if UNDOES in edit.before}
     undone_by = {what: by for by, what in undoes.items()}
-    found = [number]
-    while found[0] in undoes:
-        found.insert(0, undoes[found[0]])
-    while found[-1] in undone_by:
-        found.append(undone_by[found[-1]])
-    return found
+    chain = [number]
+    while chain[0] in undoes:
+        chain.insert(0, undoes[chain[0]])
+    while chain[-1] in undone_by:
+        chain.append(undone_by[chain[-1]])
+    return chain

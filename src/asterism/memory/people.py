@@ -32,7 +32,7 @@ _MAX_NAME_LENGTH = 80
 _MAX_ROLE_LENGTH = 40
 _MAX_ROLES = 50
 _JOINTS = frozenset("|&")
-"""What joins the words of an audience, and so cannot be in one."""
+"""Characters that join the words of an audience, so that a word cannot contain them."""
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Categories of characters that show nothing, or cannot be stored."""
 _NOBODY = Participant("")
@@ -43,41 +43,36 @@ _THE_OWNER = Person(OWNER, OWNER, Trust.OWNER, (OWNER,))
 # -- who is present --------------------------------------------------------------------------------
 
 
-async def person_for(tx: Connection, constellation: str, account: Account, now: int) -> Person:
-    """Return whose account this is; an unknown one is a new stranger's, named after it."""
+async def person_for(tx: Connection, account: Account, now: int) -> Person:
+    """Return the person of an account; an unknown account becomes a new stranger."""
     account = Account(plain(account.channel), plain(account.sender))
-    person_id = await person_of_account(tx, constellation, account)
+    person_id = await person_of_account(tx, account)
     if person_id is None:
         stranger = new_id("person")
-        if await claim_account(tx, constellation, account, stranger):
-            return await _put_stranger(tx, constellation, stranger, account, now)
-        person_id = await person_of_account(tx, constellation, account)
+        if await claim_account(tx, account, stranger):
+            return await _put_stranger(tx, stranger, account, now)
+        person_id = await person_of_account(tx, account)
         assert person_id is not None, "an account that could not be claimed is somebody's"
-    found = await _get(tx, constellation, person_id)
-    return found or Person(person_id, person_id, Trust.STRANGER, accounts=(account,))
+    person = await _get(tx, person_id)
+    return person or Person(person_id, person_id, Trust.STRANGER, accounts=(account,))
 
 
-async def _put_stranger(
-    tx: Connection, constellation: str, person_id: str, account: Account, now: int
-) -> Person:
+async def _put_stranger(tx: Connection, person_id: str, account: Account, now: int) -> Person:
     written = f"{account.channel}:{account.sender}"
-    shown = "".join("_" if _is_odd(sign) else sign for sign in written)[: _MAX_NAME_LENGTH - 8]
-    name, number = shown, 1
+    plain_name = "".join("_" if _is_unprintable(sign) else sign for sign in written)[
+        : _MAX_NAME_LENGTH - 8
+    ]
+    name, number = plain_name, 1
     while True:
         person = Person(person_id, name, Trust.STRANGER, (), (account,), now)
-        if await put_person(tx, constellation, person):
+        if await put_person(tx, person):
             return person
         number += 1
-        name = f"{shown} ({number})"
+        name = f"{plain_name} ({number})"
 
 
 async def participants(
-    tx: Connection,
-    constellation: str,
-    persons: Sequence[str],
-    room: str | None,
-    *,
-    planned: bool = False,
+    tx: Connection, persons: Sequence[str], room: str | None, *, planned: bool = False
 ) -> Participants:
     """Return those present: the persons named and, in a room, everybody known to be in it.
 
@@ -86,15 +81,13 @@ async def participants(
     """
     present = list(dict.fromkeys(persons))
     if room is not None:
-        present = list(dict.fromkeys([*present, *await members(tx, constellation, room)]))
+        present = list(dict.fromkeys([*present, *await members(tx, room)]))
     if present == [OWNER] and room is None:
         return OWNER_ALONE
-    roles = await roles_of(tx, constellation, present)
-    rooms = await rooms_of(
-        tx, constellation, [person_id for person_id in present if person_id in roles]
-    )
+    roles = await roles_of(tx, present)
+    rooms = await rooms_of(tx, [person_id for person_id in present if person_id in roles])
     here = frozenset[str]() if room is None or planned else frozenset({room})
-    found = [
+    result = [
         Participant(OWNER, frozenset({OWNER}))
         if person_id == OWNER
         else Participant(
@@ -102,27 +95,24 @@ async def participants(
         )
         for person_id in present
     ]
-    return Participants(tuple(found) or (replace(_NOBODY, rooms=here),), room)
+    return Participants(tuple(result) or (replace(_NOBODY, rooms=here),), room)
 
 
-async def names_of(tx: Connection, constellation: str, present: Participants) -> dict[str, str]:
+async def names_of(tx: Connection, present: Participants) -> dict[str, str]:
     """Return what those present are called, by their ids; who is not known is left out."""
-    found = {
-        participant.person_id: await _get(tx, constellation, participant.person_id)
+    people_by_id = {
+        participant.person_id: await _get(tx, participant.person_id)
         for participant in present.people
     }
-    return {person_id: person.name for person_id, person in found.items() if person is not None}
+    return {
+        person_id: person.name for person_id, person in people_by_id.items() if person is not None
+    }
 
 
 async def meet(
-    tx: Connection,
-    constellation: str,
-    account: Account | None,
-    room: str | None,
-    present: Sequence[Account],
-    now: int,
+    tx: Connection, account: Account | None, room: str | None, present: Sequence[Account], now: int
 ) -> str | None:
-    """Note who has come together; return that as JSON for the inbox, or None: the owner alone.
+    """Note who is present; return that as JSON for the inbox, or None for the owner alone.
 
     Args:
         account: Who writes; None: the owner, on their own machine.
@@ -132,9 +122,7 @@ async def meet(
     # In one order, so that two transactions that meet the same people do not wait for each other.
     everybody: set[Account] = {*present, *(() if account is None else (account,))}
     accounts = sorted(everybody, key=lambda account: (account.channel, account.sender))
-    known = {
-        account: (await person_for(tx, constellation, account, now)).id for account in accounts
-    }
+    known = {account: (await person_for(tx, account, now)).id for account in accounts}
     writer = OWNER if account is None else known[account]
     persons = list(dict.fromkeys([writer, *(known[account] for account in present)]))
     if room is None:
@@ -142,7 +130,7 @@ async def meet(
             return None
         return orjson.dumps({"persons": persons}).decode()
     room = room_word(room)
-    await join_room(tx, constellation, room, sorted(persons), now)
+    await join_room(tx, room, sorted(persons), now)
     return orjson.dumps({"persons": persons, "room": room}).decode()
 
 
@@ -151,13 +139,13 @@ def alone_with(person_id: str) -> str:
     return orjson.dumps({"persons": [person_id]}).decode()
 
 
-async def read_company(tx: Connection, constellation: str, text: str | None) -> Participants:
-    """Return those whom the JSON of `meet` names, with what is known of them now."""
+async def read_participants(tx: Connection, text: str | None) -> Participants:
+    """Return the participants that the JSON of `meet` names, with their present roles and rooms."""
     if text is None:
         return OWNER_ALONE
     stored: dict[str, Any] = orjson.loads(text)
     persons, planned = stored.get("persons", []), "audience" in stored
-    return await participants(tx, constellation, persons, stored.get("room"), planned=planned)
+    return await participants(tx, persons, stored.get("room"), planned=planned)
 
 
 def room_word(room: str) -> str:
@@ -169,142 +157,134 @@ def room_word(room: str) -> str:
     start = len(room) - len(room.lstrip())
     blank = {*range(start), *range(start + len(inner), len(room))}
     return "".join(
-        f"%{ord(sign):X};" if at in blank or sign in "%;" or _is_odd(sign) else sign
+        f"%{ord(sign):X};" if at in blank or sign in "%;" or _is_unprintable(sign) else sign
         for at, sign in enumerate(room)
     )
 
 
-def _is_odd(sign: str) -> bool:
+def _is_unprintable(sign: str) -> bool:
     return sign in _JOINTS or unicodedata.category(sign) in _UNSEEN
 
 
 # -- what an owner says of them --------------------------------------------------------------------
 
 
-async def list_people(tx: Connection, constellation: str) -> list[Person]:
+async def list_people(tx: Connection) -> list[Person]:
     """Return all persons, the owner first, then by name."""
-    found = await all_people(tx, constellation)
-    others = [person for person in found if person.id != OWNER]
-    owner = await _get(tx, constellation, OWNER)
+    people = await all_people(tx)
+    others = [person for person in people if person.id != OWNER]
+    owner = await _get(tx, OWNER)
     assert owner is not None
     return [owner, *others]
 
 
-async def find(tx: Connection, constellation: str, who: str) -> Person:
+async def find(tx: Connection, who: str) -> Person:
     """Return the person of that name, id or account (`channel:sender`)."""
     who = who.strip()
     channel, _, sender = who.partition(":")
     person_id = (
-        await person_by_name(tx, constellation, plain(who))
-        or await person_of_account(tx, constellation, Account(plain(channel), plain(sender)))
+        await person_by_name(tx, plain(who))
+        or await person_of_account(tx, Account(plain(channel), plain(sender)))
         or who
     )
-    found = await _get(tx, constellation, person_id)
-    if found is not None:
-        return found
-    names = await people_names(tx, constellation)
+    person = await _get(tx, person_id)
+    if person is not None:
+        return person
+    names = await people_names(tx)
     alike = [person_id for person_id, name in names if name.casefold() == who.casefold()]
     if len(alike) == 1:
-        only = await _get(tx, constellation, alike[0])
+        only = await _get(tx, alike[0])
         assert only is not None
         return only
-    by_fold = {name.casefold(): name for _, name in names}
-    near = difflib.get_close_matches(who.casefold(), by_fold, 1)
-    hint = f" Did you mean {by_fold[near[0]]!r}?" if near else ""
+    by_casefold = {name.casefold(): name for _, name in names}
+    near = difflib.get_close_matches(who.casefold(), by_casefold, 1)
+    hint = f" Did you mean {by_casefold[near[0]]!r}?" if near else ""
     raise NotFound(
         f'No person is called {who!r}.{hint} "asterism person list" shows everybody who is known.'
     )
 
 
 async def create_person(
-    tx: Connection,
-    constellation: str,
-    name: str,
-    now: int,
-    *,
-    trust: Trust = Trust.KNOWN,
-    roles: Sequence[str] = (),
+    tx: Connection, name: str, now: int, *, trust: Trust = Trust.KNOWN, roles: Sequence[str] = ()
 ) -> Person:
     """Introduce a person."""
-    person = Person(new_id("person"), _name(name), _trust(trust), _roles(roles), created_at=now)
-    if not await put_person(tx, constellation, person):
-        raise _taken(person.name)
+    person = Person(new_id("person"), _name(name), _trust(trust), _roles(roles), created_at_ms=now)
+    if not await put_person(tx, person):
+        raise _name_taken(person.name)
     return person
 
 
-async def rename(tx: Connection, constellation: str, person_id: str, name: str) -> Person:
-    """Call a person something else."""
-    person = await _must(tx, constellation, person_id)
+async def rename(tx: Connection, person_id: str, name: str) -> Person:
+    """Rename a person."""
+    person = await _get_or_raise(tx, person_id)
     name = _name(name)
-    former = await person_by_name(tx, constellation, name)
+    former = await person_by_name(tx, name)
     if former is not None and former != person_id:
-        raise _taken(name)
-    if not await change_person(tx, constellation, person_id, name=name):
-        await put_person(tx, constellation, replace(_THE_OWNER, name=name, roles=()))
+        raise _name_taken(name)
+    if not await change_person(tx, person_id, name=name):
+        await put_person(tx, replace(_THE_OWNER, name=name, roles=()))
     return replace(person, name=name)
 
 
-async def set_trust(tx: Connection, constellation: str, person_id: str, trust: Trust) -> Person:
+async def set_trust(tx: Connection, person_id: str, trust: Trust) -> Person:
     """Say how far a person is trusted."""
-    person = await _other(tx, constellation, person_id, "trusted more or less")
-    await change_person(tx, constellation, person_id, trust=_trust(trust))
+    person = await _get_other_than_owner(tx, person_id, "trusted more or less")
+    await change_person(tx, person_id, trust=_trust(trust))
     return replace(person, trust=trust)
 
 
-async def set_roles(
-    tx: Connection, constellation: str, person_id: str, roles: Sequence[str]
-) -> Person:
-    """Say by which roles an audience may name a person; they replace the former ones."""
-    person = await _other(tx, constellation, person_id, "given roles")
+async def set_roles(tx: Connection, person_id: str, roles: Sequence[str]) -> Person:
+    """Set the roles of a person. An audience can name a role."""
+    person = await _get_other_than_owner(tx, person_id, "given roles")
     checked = _roles(roles)
-    await change_person(tx, constellation, person_id, roles=checked)
+    await change_person(tx, person_id, roles=checked)
     return replace(person, roles=checked)
 
 
-async def link(tx: Connection, constellation: str, account: Account, person_id: str) -> Person:
-    """Say that an account is a person's, whosever it was thought to be."""
+async def link(tx: Connection, account: Account, person_id: str) -> Person:
+    """Assign an account to a person, also if it belonged to somebody else."""
     if not account.channel.strip() or not account.sender.strip():
         raise InvalidInput(
             f"{account.channel}:{account.sender} is not a valid account. Write CHANNEL:SENDER, "
             "such as discord:4711. Nothing was changed."
         )
-    await _must(tx, constellation, person_id)
+    await _get_or_raise(tx, person_id)
     clean = Account(plain(account.channel), plain(account.sender))
-    await give_account(tx, constellation, clean, person_id)
-    return await _must(tx, constellation, person_id)
+    await give_account(tx, clean, person_id)
+    return await _get_or_raise(tx, person_id)
 
 
-async def unlink(tx: Connection, constellation: str, account: Account) -> None:
+async def unlink(tx: Connection, account: Account) -> None:
     """Say that an account is nobody's that is known; who writes from it next is a stranger."""
     clean = Account(plain(account.channel), plain(account.sender))
-    if not await drop_account(tx, constellation, clean):
+    if not await drop_account(tx, clean):
         raise NotFound(
             f"{account.channel}:{account.sender} belongs to nobody who is known. "
             '"asterism person list" shows the accounts of everybody. Nothing was changed.'
         )
 
 
-async def leave_room(tx: Connection, constellation: str, room: str, person_id: str) -> bool:
+async def leave_room(tx: Connection, room: str, person_id: str) -> bool:
     """Note that somebody has left a room; False if they were not known to be in it."""
-    return await remove_from_room(tx, constellation, room_word(room), person_id)
+    return await remove_from_room(tx, room_word(room), person_id)
 
 
-async def merge(tx: Connection, constellation: str, kept_id: str, gone_id: str) -> Person:
+async def merge(tx: Connection, kept_id: str, gone_id: str) -> Person:
     """Make one person of two: accounts, rooms, roles and every audience that names the other."""
-    kept = await _must(tx, constellation, kept_id)
-    gone = await _other(tx, constellation, gone_id, "merged into somebody")
-    if kept.id == gone.id:
-        raise InvalidInput(f"{kept.name!r} is one person already. Name two. Nothing was changed.")
-    await move_memories(tx, constellation, gone.id, kept.id)
-    await remove_person(tx, constellation, gone.id)
-    if kept.id != OWNER:
-        roles = tuple(dict.fromkeys([*kept.roles, *gone.roles]))
-        await change_person(tx, constellation, kept.id, roles=roles)
-    await people_changed(tx, constellation)
-    return await _must(tx, constellation, kept.id)
+    person = await _get_or_raise(tx, kept_id)
+    gone = await _get_other_than_owner(tx, gone_id, "merged into somebody")
+    if person.id == gone.id:
+        raise InvalidInput(f"{person.name!r} is one person already. Name two. Nothing was changed.")
+    await move_memories(tx, gone.id, person.id)
+    await remove_person(tx, gone.id)
+    if person.id != OWNER:
+        roles = tuple(dict.fromkeys([*person.roles, *gone.roles]))
+        await change_person(tx, person.id, roles=roles)
+    await people_changed(tx)
+    return await _get_or_raise(tx, person.id)
 
 
-async def read_audience(tx: Connection, constellation: str, text: str) -> Audience:
+async def read_audience(tx: Connection, text: str) -> Audience:
     """Return the audience that a person has written, in which persons may go by their names."""
     clauses: list[frozenset[str]] = []
     for clause in Audience.read(text).clauses:
@@ -312,8 +292,8 @@ async def read_audience(tx: Connection, constellation: str, text: str) -> Audien
         for word in clause:
             kind, _, name = word.partition(":")
             if kind == "person":
-                found = await find(tx, constellation, name)
-                words.add(OWNER if found.id == OWNER else f"person:{found.id}")
+                person = await find(tx, name)
+                words.add(OWNER if person.id == OWNER else f"person:{person.id}")
             else:
                 words.add(word.casefold() if kind == "role" else word)
         clauses.append(frozenset(words))
@@ -323,29 +303,29 @@ async def read_audience(tx: Connection, constellation: str, text: str) -> Audien
 # -- checks ----------------------------------------------------------------------------------------
 
 
-async def _get(tx: Connection, constellation: str, person_id: str) -> Person | None:
-    found = await get_person(tx, constellation, person_id)
-    if found is None and person_id == OWNER:
-        return replace(_THE_OWNER, accounts=tuple(await accounts_of(tx, constellation, OWNER)))
-    return found
+async def _get(tx: Connection, person_id: str) -> Person | None:
+    person = await get_person(tx, person_id)
+    if person is None and person_id == OWNER:
+        return replace(_THE_OWNER, accounts=tuple(await accounts_of(tx, OWNER)))
+    return person
 
 
-async def _must(tx: Connection, constellation: str, person_id: str) -> Person:
-    found = await _get(tx, constellation, person_id)
-    if found is None:
+async def _get_or_raise(tx: Connection, person_id: str) -> Person:
+    person = await _get(tx, person_id)
+    if person is None:
         raise NotFound(
             f"There is no person {person_id!r}. "
             '"asterism person list" shows everybody who is known. Nothing was changed.'
         )
-    return found
+    return person
 
 
-async def _other(tx: Connection, constellation: str, person_id: str, what: str) -> Person:
+async def _get_other_than_owner(tx: Connection, person_id: str, what: str) -> Person:
     if person_id == OWNER:
         raise InvalidInput(
             f"The owner cannot be {what}: they see and decide everything. Nothing was changed."
         )
-    return await _must(tx, constellation, person_id)
+    return await _get_or_raise(tx, person_id)
 
 
 def _name(name: str) -> str:
@@ -353,7 +333,7 @@ def _name(name: str) -> str:
     if (
         not name
         or len(name) > _MAX_NAME_LENGTH
-        or any(_is_odd(sign) for sign in name)
+        or any(_is_unprintable(sign) for sign in name)
         or name.casefold() in (OWNER, "public")
         or name.startswith("person_")
     ):
@@ -385,7 +365,7 @@ def _roles(roles: Sequence[str]) -> tuple[str, ...]:
             not role
             or len(role) > _MAX_ROLE_LENGTH
             or role == OWNER
-            or any(_is_odd(sign) for sign in role)
+            or any(_is_unprintable(sign) for sign in role)
         ):
             raise InvalidInput(
                 f"{role!r} cannot be a role: it has 1 to {_MAX_ROLE_LENGTH} characters, none of "
@@ -394,7 +374,7 @@ def _roles(roles: Sequence[str]) -> tuple[str, ...]:
     return checked
 
 
-def _taken(name: str) -> Conflict:
+def _name_taken(name: str) -> Conflict:
     return Conflict(
         f"Another person is called {name!r} already. Choose another name, or merge the two. "
         "Nothing was changed."
@@ -420,75 +400,74 @@ def _parts(values: Sequence[str]) -> list[Sequence[str]]:
 # -- persons ---------------------------------------------------------------------------------------
 
 
-async def put_person(tx: Connection, constellation: str, person: Person) -> bool:
+async def put_person(tx: Connection, person: Person) -> bool:
     """Store a new person; False if the id or the name is taken."""
     row = await tx.one(
         f"INSERT INTO persons (constellation, {_PERSON}) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING RETURNING id",
         (
-            constellation,
+            tx.constellation,
             person.id,
             person.name,
             person.trust.value,
             orjson.dumps(person.roles).decode(),
-            person.created_at,
+            person.created_at_ms,
         ),
     )
     return row is not None
 
 
-async def get_person(tx: Connection, constellation: str, person_id: str) -> Person | None:
+async def get_person(tx: Connection, person_id: str) -> Person | None:
     """Return a person with their accounts."""
     row = await tx.one(
         f"SELECT {_PERSON} FROM persons WHERE constellation = ? AND id = ?",
-        (constellation, person_id),
+        (tx.constellation, person_id),
     )
     if row is None:
         return None
-    return _person(row, await accounts_of(tx, constellation, person_id))
+    return _person(row, await accounts_of(tx, person_id))
 
 
-async def person_by_name(tx: Connection, constellation: str, name: str) -> str | None:
+async def person_by_name(tx: Connection, name: str) -> str | None:
     """Return the id of the person of that name."""
     row = await tx.one(
-        "SELECT id FROM persons WHERE constellation = ? AND name = ?", (constellation, name)
+        "SELECT id FROM persons WHERE constellation = ? AND name = ?", (tx.constellation, name)
     )
     return row[0] if row else None
 
 
-async def people_names(tx: Connection, constellation: str) -> list[tuple[str, str]]:
+async def people_names(tx: Connection) -> list[tuple[str, str]]:
     """Return the (id, name) of all persons, by name."""
     rows = await tx.all(
-        "SELECT id, name FROM persons WHERE constellation = ? ORDER BY name", (constellation,)
+        "SELECT id, name FROM persons WHERE constellation = ? ORDER BY name", (tx.constellation,)
     )
     return [(row[0], row[1]) for row in rows]
 
 
-async def all_people(tx: Connection, constellation: str) -> list[Person]:
+async def all_people(tx: Connection) -> list[Person]:
     """Return all persons that have a row, by name, with their accounts."""
     accounts: dict[str, list[Account]] = {}
     for channel, sender, person_id in await tx.all(
         "SELECT channel, sender, person_id FROM accounts WHERE constellation = ?"
         " ORDER BY channel, sender",
-        (constellation,),
+        (tx.constellation,),
     ):
         accounts.setdefault(person_id, []).append(Account(channel, sender))
     rows = await tx.all(
-        f"SELECT {_PERSON} FROM persons WHERE constellation = ? ORDER BY name", (constellation,)
+        f"SELECT {_PERSON} FROM persons WHERE constellation = ? ORDER BY name", (tx.constellation,)
     )
     return [_person(row, accounts.get(row[0], ())) for row in rows]
 
 
 async def change_person(
     tx: Connection,
-    constellation: str,
     person_id: str,
     *,
     name: str | None = None,
     trust: Trust | None = None,
     roles: Sequence[str] | None = None,
 ) -> bool:
-    """Change what is said of a person; None leaves a thing as it is. False if there is none."""
+    """Change a person; None leaves a column as it is. False if there is no such person."""
     changed = await tx.run(
         "UPDATE persons SET name = COALESCE(?, name), trust = COALESCE(?, trust),"
         " roles = COALESCE(?, roles) WHERE constellation = ? AND id = ?",
@@ -496,47 +475,47 @@ async def change_person(
             name,
             trust.value if trust is not None else None,
             orjson.dumps(list(roles)).decode() if roles is not None else None,
-            constellation,
+            tx.constellation,
             person_id,
         ),
     )
     return changed > 0
 
 
-async def remove_person(tx: Connection, constellation: str, person_id: str) -> None:
+async def remove_person(tx: Connection, person_id: str) -> None:
     """Remove a person's own row; accounts and rooms are the caller's business."""
     await tx.run(
-        "DELETE FROM persons WHERE constellation = ? AND id = ?", (constellation, person_id)
+        "DELETE FROM persons WHERE constellation = ? AND id = ?", (tx.constellation, person_id)
     )
 
 
 # -- accounts --------------------------------------------------------------------------------------
 
 
-async def accounts_of(tx: Connection, constellation: str, person_id: str) -> list[Account]:
+async def accounts_of(tx: Connection, person_id: str) -> list[Account]:
     """Return where a person writes from."""
     rows = await tx.all(
         "SELECT channel, sender FROM accounts WHERE constellation = ? AND person_id = ?"
         " ORDER BY channel, sender",
-        (constellation, person_id),
+        (tx.constellation, person_id),
     )
     return [Account(row[0], row[1]) for row in rows]
 
 
-async def person_of_account(tx: Connection, constellation: str, account: Account) -> str | None:
+async def person_of_account(tx: Connection, account: Account) -> str | None:
     """Return the id of the person that an account belongs to."""
     row = await tx.one(
         "SELECT person_id FROM accounts WHERE constellation = ? AND channel = ? AND sender = ?",
-        (constellation, account.channel, account.sender),
+        (tx.constellation, account.channel, account.sender),
     )
     return row[0] if row else None
 
 
 async def people_of_accounts(
-    tx: Connection, constellation: str, accounts: Sequence[Account]
+    tx: Connection, accounts: Sequence[Account]
 ) -> dict[Account, tuple[str, str]]:
-    """Return the ids and names of those whose accounts these are, as far as they are known."""
-    found: dict[Account, tuple[str, str]] = {}
+    """Return the ids and names of the people of some accounts; unknown accounts are left out."""
+    result: dict[Account, tuple[str, str]] = {}
     for first in range(0, len(accounts), _MAX_ACCOUNTS):
         part = accounts[first : first + _MAX_ACCOUNTS]
         rows = await tx.all(
@@ -545,15 +524,17 @@ async def people_of_accounts(
             + " OR ".join(
                 [" (a.constellation = ? AND a.channel = ? AND a.sender = ?)"] * len(part)
             ),
-            [value for one in part for value in (constellation, one.channel, one.sender)],
+            [
+                value
+                for account in part
+                for value in (tx.constellation, account.channel, account.sender)
+            ],
         )
-        found.update({Account(row[0], row[1]): (row[2], row[3]) for row in rows})
-    return found
+        result.update({Account(row[0], row[1]): (row[2], row[3]) for row in rows})
+    return result
 
 
-async def claim_account(
-    tx: Connection, constellation: str, account: Account, person_id: str
-) -> bool:
+async def claim_account(tx: Connection, account: Account, person_id: str) -> bool:
     """Give an account to a person unless it is somebody's; False if it is.
 
     On PostgreSQL this waits for another transaction that is about to do the same.
@@ -561,25 +542,25 @@ async def claim_account(
     row = await tx.one(
         "INSERT INTO accounts (constellation, channel, sender, person_id) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING RETURNING person_id",
-        (constellation, account.channel, account.sender, person_id),
+        (tx.constellation, account.channel, account.sender, person_id),
     )
     return row is not None
 
 
-async def give_account(tx: Connection, constellation: str, account: Account, person: str) -> None:
-    """Give an account to a person, whosever it was."""
+async def give_account(tx: Connection, account: Account, person: str) -> None:
+    """Assign an account to a person, also if it belonged to somebody else."""
     await tx.run(
         "INSERT INTO accounts (constellation, channel, sender, person_id) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (constellation, channel, sender) DO UPDATE SET person_id = ?",
-        (constellation, account.channel, account.sender, person, person),
+        (tx.constellation, account.channel, account.sender, person, person),
     )
 
 
-async def drop_account(tx: Connection, constellation: str, account: Account) -> bool:
+async def drop_account(tx: Connection, account: Account) -> bool:
     """Take an account away from whoever has it; False if nobody had it."""
     changed = await tx.run(
         "DELETE FROM accounts WHERE constellation = ? AND channel = ? AND sender = ?",
-        (constellation, account.channel, account.sender),
+        (tx.constellation, account.channel, account.sender),
     )
     return changed > 0
 
@@ -587,64 +568,58 @@ async def drop_account(tx: Connection, constellation: str, account: Account) -> 
 # -- rooms -----------------------------------------------------------------------------------------
 
 
-async def join_room(
-    tx: Connection, constellation: str, room: str, persons: Sequence[str], now: int
-) -> None:
+async def join_room(tx: Connection, room: str, persons: Sequence[str], now: int) -> None:
     """Note that persons are members of a room."""
     await tx.run_many(
         "INSERT INTO room_members (constellation, room, person_id, since) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
-        [(constellation, room, person, now) for person in persons],
+        [(tx.constellation, room, person, now) for person in persons],
     )
 
 
-async def remove_from_room(tx: Connection, constellation: str, room: str, person_id: str) -> bool:
+async def remove_from_room(tx: Connection, room: str, person_id: str) -> bool:
     """Note that a person is no longer in a room; False if they were not."""
     changed = await tx.run(
         "DELETE FROM room_members WHERE constellation = ? AND room = ? AND person_id = ?",
-        (constellation, room, person_id),
+        (tx.constellation, room, person_id),
     )
     return changed > 0
 
 
-async def members(tx: Connection, constellation: str, room: str) -> list[str]:
+async def members(tx: Connection, room: str) -> list[str]:
     """Return the ids of the persons who are known to be in a room."""
     rows = await tx.all(
         "SELECT person_id FROM room_members WHERE constellation = ? AND room = ?"
         " ORDER BY since, person_id",
-        (constellation, room),
+        (tx.constellation, room),
     )
     return [row[0] for row in rows]
 
 
-async def roles_of(
-    tx: Connection, constellation: str, persons: Sequence[str]
-) -> dict[str, frozenset[str]]:
+async def roles_of(tx: Connection, persons: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the roles of those persons that there are."""
-    found: dict[str, frozenset[str]] = {}
+    result: dict[str, frozenset[str]] = {}
     for part in _parts(persons):
         rows = await tx.all(
             f"SELECT id, roles FROM persons WHERE constellation = ? AND id IN ({marks(len(part))})",
-            (constellation, *part),
+            (tx.constellation, *part),
         )
-        found.update({row[0]: frozenset[str](orjson.loads(row[1])) for row in rows})
-    return found
+        result.update({row[0]: frozenset[str](orjson.loads(row[1])) for row in rows})
+    return result
 
 
-async def rooms_of(
-    tx: Connection, constellation: str, persons: Sequence[str]
-) -> dict[str, frozenset[str]]:
+async def rooms_of(tx: Connection, persons: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the rooms that each of these persons is in."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for part in _parts(persons):
         rows = await tx.all(
             "SELECT person_id, room FROM room_members"
             f" WHERE constellation = ? AND person_id IN ({marks(len(part))})",
-            (constellation, *part),
+            (tx.constellation, *part),
         )
         for person_id, room in rows:
-            found.setdefault(person_id, set()).add(room)
-    return {person_id: frozenset(rooms) for person_id, rooms in found.items()}
+            result.setdefault(person_id, set()).add(room)
+    return {person_id: frozenset(rooms) for person_id, rooms in result.items()}
 
 
 # -- one person in the place of another ------------------------------------------------------------
@@ -671,43 +646,43 @@ _NAMING = (
 """JSON texts in which a person may be named: table, column, key, which rows."""
 
 
-async def move_memories(tx: Connection, constellation: str, gone: str, kept: str) -> None:
+async def move_memories(tx: Connection, gone_id: str, kept_id: str) -> None:
     """Hand everything that names a person over to another: accounts, rooms, audiences, origins."""
     await tx.run(
         "UPDATE accounts SET person_id = ? WHERE constellation = ? AND person_id = ?",
-        (kept, constellation, gone),
+        (kept_id, tx.constellation, gone_id),
     )
     await tx.run(
         "INSERT INTO room_members (constellation, room, person_id, since)"
         " SELECT constellation, room, ?, since FROM room_members"
         " WHERE constellation = ? AND person_id = ? ON CONFLICT DO NOTHING",
-        (kept, constellation, gone),
+        (kept_id, tx.constellation, gone_id),
     )
     await tx.run(
-        "DELETE FROM room_members WHERE constellation = ? AND person_id = ?", (constellation, gone)
+        "DELETE FROM room_members WHERE constellation = ? AND person_id = ?",
+        (tx.constellation, gone_id),
     )
     # In JSON inside of JSON a backslash stands before the quote.
-    word = re.compile(rf"""(?<![^|&"]){re.escape(f"person:{gone}")}(?![^|&"\\])""")
-    quoted = re.compile(rf"""(?<="){re.escape(gone)}(?=\\*")""")
-    instead = f"person:{kept}"
+    word = re.compile(rf"""(?<![^|&"]){re.escape(f"person:{gone_id}")}(?![^|&"\\])""")
+    quoted = re.compile(rf"""(?<="){re.escape(gone_id)}(?=\\*")""")
+    instead = f"person:{kept_id}"
 
     def audience(text: str) -> str:
         return str(Audience.read(word.sub(instead, text)))
 
     def named(text: str) -> str:
-        return quoted.sub(kept, word.sub(instead, text))
+        return quoted.sub(kept_id, word.sub(instead, text))
 
     for table, whose_rows in _AUDIENCES.items():
-        await _rewrite(tx, constellation, table, "audience", ("id",), whose_rows, gone, audience)
-    await search_index.drop_naming(tx, constellation, f"person:{gone}")
+        await _rewrite(tx, table, "audience", ("id",), whose_rows, gone_id, audience)
+    await search_index.drop_naming(tx, f"person:{gone_id}")
     for table, column, key, whose_rows in _NAMING:
-        await _rewrite(tx, constellation, table, column, key, whose_rows, gone, named)
-    await _rewrite_eras(tx, constellation, gone, named)
+        await _rewrite(tx, table, column, key, whose_rows, gone_id, named)
+    await _rewrite_eras(tx, gone_id, named)
 
 
 async def _rewrite(
     tx: Connection,
-    constellation: str,
     table: str,
     column: str,
     key: Sequence[str],
@@ -718,20 +693,18 @@ async def _rewrite(
     rows = await tx.all(
         f"SELECT {column}, {', '.join(key)} FROM {table}"
         f" WHERE {whose_rows} AND {column} LIKE ? ESCAPE '!'",
-        (constellation, f"%{gone.replace('_', '!_')}%"),
+        (tx.constellation, f"%{gone.replace('_', '!_')}%"),
     )
     changed = [(rewrite(row[0]), *row[1:]) for row in rows]
-    where = " AND ".join(f"{one} = ?" for one in key)
+    where = " AND ".join(f"{name} = ?" for name in key)
     await tx.run_many(f"UPDATE {table} SET {column} = ? WHERE {where}", changed)
 
 
-async def _rewrite_eras(
-    tx: Connection, constellation: str, gone: str, rewrite: Callable[[str], str]
-) -> None:
+async def _rewrite_eras(tx: Connection, gone: str, rewrite: Callable[[str], str]) -> None:
     """Rewrite what the folded history of blocks says of its edits, which is compressed JSON."""
     changed: list[tuple[bytes, str, int]] = []
     for block_id, first, packed in await tx.all(
-        f"SELECT block_id, first, edits FROM block_eras WHERE {_BLOCKS}", (constellation,)
+        f"SELECT block_id, first, edits FROM block_eras WHERE {_BLOCKS}", (tx.constellation,)
     ):
         text = zlib.decompress(packed).decode()
         if gone in text:
@@ -739,6 +712,8 @@ async def _rewrite_eras(
     await tx.run_many("UPDATE block_eras SET edits = ? WHERE block_id = ? AND first = ?", changed)
 
 
-async def people_changed(tx: Connection, constellation: str) -> None:
+async def people_changed(tx: Connection) -> None:
     """Count a change of what all agents may see."""
-    await tx.run("UPDATE agents SET memory = memory + 1 WHERE constellation = ?", (constellation,))
+    await tx.run(
+        "UPDATE agents SET memory = memory + 1 WHERE constellation = ?", (tx.constellation,)
+    )

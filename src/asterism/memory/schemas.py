@@ -42,56 +42,56 @@ _SHOWN_OF_VALUE = 60
 _UNCHANGED = "Nothing was changed."
 
 
-def read_value(field: Field, given: Any) -> Any:
-    """Return the value that a field takes for what was given, or refuse it.
+def read_value(field: Field, value: Any) -> Any:
+    """Return a value in the type of its field, or refuse it.
 
-    What a command line or a model writes as text is understood for other types too: `"5"` is a
-    number, `"true"` a boolean, `'["a"]'` a list.
+    Text from a command line or a model is converted: `"5"` to a number, `"true"` to a boolean,
+    `'["a"]'` to a list.
     """
     match field.type:
-        case FieldType.TEXT if isinstance(given, str):
-            return clean_text(given, f"The value of {field.name!r}")
+        case FieldType.TEXT if isinstance(value, str):
+            return clean_text(value, f"The value of {field.name!r}")
         case FieldType.NUMBER | FieldType.COUNTER:
-            number = _number(given)
+            number = _number(value)
             if number is not None:
                 return number
         case FieldType.BOOLEAN:
-            if isinstance(given, bool):
-                return given
-            if isinstance(given, str) and given.strip().lower() in ("true", "false", "yes", "no"):
-                return given.strip().lower() in ("true", "yes")
+            if isinstance(value, bool):
+                return value
+            if isinstance(value, str) and value.strip().lower() in ("true", "false", "yes", "no"):
+                return value.strip().lower() in ("true", "yes")
         case FieldType.LIST:
-            return _list(field, given)
-        case FieldType.TIMESTAMP if isinstance(given, str) and _is_time(given.strip()):
-            return given.strip()
+            return _list(field, value)
+        case FieldType.TIMESTAMP if isinstance(value, str) and _is_time(value.strip()):
+            return value.strip()
         case _:
             pass
-    raise _refused(field, given)
+    raise _refused(field, value)
 
 
-def _refused(field: Field, given: Any) -> InvalidInput:
+def _refused(field: Field, value: Any) -> InvalidInput:
     return InvalidInput(
-        f"Field {field.name!r} takes {_TAKES[field.type]}, and was given {_short(given)}.",
+        f"Field {field.name!r} takes {_TAKES[field.type]}, and was given {_short(value)}.",
         outcome=_UNCHANGED,
     )
 
 
-def _short(given: Any) -> str:
-    told = repr(given)
-    return told if len(told) <= _SHOWN_OF_VALUE else told[: _SHOWN_OF_VALUE - 1] + "…"
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_OF_VALUE else text[: _SHOWN_OF_VALUE - 1] + "…"
 
 
-def _number(given: Any) -> int | float | None:
-    if isinstance(given, str) and len(given) <= 40:
+def _number(value: Any) -> int | float | None:
+    if isinstance(value, str) and len(value) <= 40:
         try:
-            given = json.loads(given.strip())
+            value = json.loads(value.strip())
         except ValueError:
             return None
-    if isinstance(given, bool) or not isinstance(given, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not math.isfinite(given) or abs(given) > _MAX_EXACT:
+    if not math.isfinite(value) or abs(value) > _MAX_EXACT:
         return None
-    return given
+    return value
 
 
 def tidy_number(number: float) -> int | float:
@@ -100,22 +100,22 @@ def tidy_number(number: float) -> int | float:
     return int(number) if number == int(number) else number
 
 
-def _list(field: Field, given: Any) -> list[Any]:
-    if isinstance(given, str):
+def _list(field: Field, value: Any) -> list[Any]:
+    if isinstance(value, str):
         try:
-            given = json.loads(given)
+            value = json.loads(value)
         except ValueError:
-            raise _refused(field, given) from None
-    if not isinstance(given, list | tuple):
-        raise _refused(field, given)
+            raise _refused(field, value) from None
+    if not isinstance(value, list | tuple):
+        raise _refused(field, value)
     values: list[Any] = []
-    for one in cast("Iterable[Any]", given):
-        if isinstance(one, str):
-            values.append(clean_text(one, f"The value of {field.name!r}"))
-        elif isinstance(one, bool) or _number(one) is not None:
-            values.append(one)
+    for item in cast("Iterable[Any]", value):
+        if isinstance(item, str):
+            values.append(clean_text(item, f"The value of {field.name!r}"))
+        elif isinstance(item, bool) or _number(item) is not None:
+            values.append(item)
         else:
-            raise _refused(field, one)
+            raise _refused(field, item)
     return values
 
 
@@ -128,43 +128,45 @@ def _is_time(text: str) -> bool:
 
 
 def read_fields(
-    fields: Iterable[Field], given: Mapping[str, Any], what: str, *, whole: bool
+    fields: Iterable[Field], values: Mapping[str, Any], what: str, *, whole: bool
 ) -> dict[str, Any]:
-    """Return checked values by name; with `whole`, what is left out gets its default.
+    """Return checked values by name; with `whole`, missing fields get their defaults.
 
     Args:
-        fields: What may be given.
-        given: Values by name; None leaves a field without one.
+        fields: The fields of the schema.
+        values: Values by name; None leaves a field without one.
         what: What they belong to, for the error: `An item`.
-        whole: Whether everything that is required has to be there.
+        whole: Whether all required fields must be there.
     """
     known = {field.name: field for field in fields}
-    for name in given:
+    for name in values:
         if name not in known:
-            raise unknown("field", str(name), known, where=f" of {what}")
-    values = {
-        name: read_value(known[name], value) for name, value in given.items() if value is not None
+            raise unknown_name("field", str(name), known, where=f" of {what}")
+    result = {
+        name: read_value(known[name], value) for name, value in values.items() if value is not None
     }
     if not whole:
-        return values
+        return result
     for field in known.values():
-        if field.name in values:
+        if field.name in result:
             continue
-        if field.default is not None and field.name not in given:
-            values[field.name] = field.default
+        if field.default is not None and field.name not in values:
+            result[field.name] = field.default
         elif field.required:
             raise InvalidInput(
                 f"Field {field.name!r} is required in {what} and was left out. Give it "
                 f"{_TAKES[field.type]}; nothing was changed."
             )
-    return {name: values[name] for name in known if name in values}
+    return {name: result[name] for name in known if name in result}
 
 
-def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> NotFound:
+def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> NotFound:
     """Return the error for a name that is not there, with the nearest one that is."""
     names = list(known)
     near = get_close_matches(name[:80], names, 1)
-    listed = ", ".join(repr(one) for one in names[:12]) + (" …" if len(names) > 12 else "")
+    listed = ", ".join(repr(known_name) for known_name in names[:12]) + (
+        " …" if len(names) > 12 else ""
+    )
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return NotFound(
         f"There is no {kind} {_short(name)}{where}.{hint} "
@@ -173,7 +175,7 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> NotF
     )
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -223,11 +225,11 @@ _KINDS = {
     "log": ("entry", "shown"),
     "composite": ("sections",),
 }
-"""What each kind of schema may say."""
+"""The keys of each kind of schema."""
 
 
 def schema_wire(schema: Schema) -> dict[str, Any]:
-    """Return a schema in its JSON form; what is as by default is left out."""
+    """Return a schema in its JSON form, without default values."""
     match schema:
         case TextSchema():
             wire: dict[str, Any] = {"kind": "text"}
@@ -240,13 +242,13 @@ def schema_wire(schema: Schema) -> dict[str, Any]:
         case ListSchema():
             wire = {"kind": "list"}
             if schema.item:
-                wire["item"] = [_field_wire(one) for one in schema.item]
+                wire["item"] = [_field_wire(field) for field in schema.item]
             if schema.max_items is not None:
                 wire["max_items"] = schema.max_items
         case LogSchema():
             wire = {"kind": "log"}
             if schema.entry:
-                wire["entry"] = [_field_wire(one) for one in schema.entry]
+                wire["entry"] = [_field_wire(field) for field in schema.entry]
             if schema.shown != LogSchema().shown:
                 wire["shown"] = schema.shown
         case CompositeSchema():
@@ -276,18 +278,18 @@ def _section_wire(section: SectionSchema) -> dict[str, Any]:
     return wire
 
 
-def read_schema(given: Mapping[str, Any] | str) -> Schema:
+def read_schema(source: Mapping[str, Any] | str) -> Schema:
     """Read a schema from its JSON form or from the name of a template."""
-    if isinstance(given, str):
-        if given in TEMPLATES:
-            return TEMPLATES[given]
-        near = get_close_matches(given[:80], TEMPLATES, 1)
+    if isinstance(source, str):
+        if source in TEMPLATES:
+            return TEMPLATES[source]
+        near = get_close_matches(source[:80], TEMPLATES, 1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise InvalidInput(
-            f"There is no schema named {given[:80]!r}.{hint} "
+            f"There is no schema named {source[:80]!r}.{hint} "
             f"Ready-made ones are {', '.join(TEMPLATES)}."
         )
-    return _read(given, "The schema")
+    return _read(source, "The schema")
 
 
 @lru_cache(1_024)
@@ -296,13 +298,13 @@ def schema_of(text: str) -> Schema:
     return read_schema(orjson.loads(text))
 
 
-def _read(given: object, where: str) -> Schema:
-    if not isinstance(given, Mapping):
+def _read(value: object, where: str) -> Schema:
+    if not isinstance(value, Mapping):
         raise InvalidInput(
-            f'{where} is {type(given).__name__}; an object with a "kind" is needed, such as '
+            f'{where} is {type(value).__name__}; an object with a "kind" is needed, such as '
             '{"kind": "text"}.'
         )
-    wire = cast("Mapping[str, Any]", given)
+    wire = cast("Mapping[str, Any]", value)
     kind = wire.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInput(
@@ -349,33 +351,33 @@ def _check_keys(wire: Mapping[str, Any], known: Iterable[str], where: str) -> No
             )
 
 
-def _whole(given: Any, key: str, where: str) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 10**9:
+def _whole(value: Any, key: str, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 10**9:
         raise InvalidInput(
-            f"{where} has {key} {given!r}; a whole number of at least 1 is needed, such as 20."
+            f"{where} has {key} {value!r}; a whole number of at least 1 is needed, such as 20."
         )
-    return given
+    return value
 
 
-def _whole_or_none(given: Any, key: str, where: str) -> int | None:
-    return None if given is None else _whole(given, key, where)
+def _whole_or_none(value: Any, key: str, where: str) -> int | None:
+    return None if value is None else _whole(value, key, where)
 
 
-def _listed(given: Any, what: str, where: str, most: int) -> list[Any]:
-    if given is None:
+def _listed(value: Any, what: str, where: str, most: int) -> list[Any]:
+    if value is None:
         return []
-    if not isinstance(given, list | tuple):
-        raise InvalidInput(f"{where} has {what} that are not a list, but {type(given).__name__}.")
-    listed = list(cast("Iterable[Any]", given))
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(f"{where} has {what} that are not a list, but {type(value).__name__}.")
+    listed = list(cast("Iterable[Any]", value))
     if len(listed) > most:
         raise InvalidInput(f"{where} has {len(listed)} {what}; the most is {most}.")
     return listed
 
 
-def _fields(given: Any, where: str, *, counters: bool = False) -> tuple[Field, ...]:
+def _fields(value: Any, where: str, *, counters: bool = False) -> tuple[Field, ...]:
     fields: list[Field] = []
-    for one in _listed(given, "fields", where, MAX_FIELDS):
-        field = _field(one, where)
+    for item in _listed(value, "fields", where, MAX_FIELDS):
+        field = _field(item, where)
         if any(field.name == other.name for other in fields):
             raise InvalidInput(f"{where} has two fields named {field.name!r}; one is enough.")
         if field.type is FieldType.COUNTER and not counters:
@@ -387,20 +389,19 @@ def _fields(given: Any, where: str, *, counters: bool = False) -> tuple[Field, .
     return tuple(fields)
 
 
-def _field(given: Any, where: str) -> Field:
-    if not isinstance(given, Mapping):
+def _field(value: Any, where: str) -> Field:
+    if not isinstance(value, Mapping):
         raise InvalidInput(
             f'{where} has a field that is not an object. Use one such as {{"name": "due"}}.'
         )
-    wire = cast("Mapping[str, Any]", given)
+    wire = cast("Mapping[str, Any]", value)
     name = _name(wire.get("name"), "field", where)
     what = f"{where[0].upper()}{where[1:]}, field {name!r},"
     _check_keys(wire, _FIELD_KEYS, what)
     kind = wire.get("type", FieldType.TEXT.value)
     if kind not in tuple(FieldType):
-        raise InvalidInput(
-            f"{what} has the type {kind!r}; it can be {', '.join(one.value for one in FieldType)}."
-        )
+        known = ", ".join(field_type.value for field_type in FieldType)
+        raise InvalidInput(f"{what} has the type {kind!r}; it can be {known}.")
     field = Field(
         name,
         FieldType(kind),
@@ -417,10 +418,10 @@ def _field(given: Any, where: str) -> Field:
         raise InvalidInput(f"{what} has a default that does not fit: {error.reason}") from None
 
 
-def _sections(given: Any, where: str) -> tuple[SectionSchema, ...]:
+def _sections(value: Any, where: str) -> tuple[SectionSchema, ...]:
     sections: list[SectionSchema] = []
-    for one in _listed(given, "sections", where, MAX_SECTIONS):
-        section = _section(one, where)
+    for item in _listed(value, "sections", where, MAX_SECTIONS):
+        section = _section(item, where)
         if any(section.name == other.name for other in sections):
             raise InvalidInput(f"{where} has two sections named {section.name!r}; one is enough.")
         sections.append(section)
@@ -429,10 +430,10 @@ def _sections(given: Any, where: str) -> tuple[SectionSchema, ...]:
     return tuple(sections)
 
 
-def _section(given: Any, where: str) -> SectionSchema:
-    if not isinstance(given, Mapping):
+def _section(value: Any, where: str) -> SectionSchema:
+    if not isinstance(value, Mapping):
         raise InvalidInput(f"{where} has a section that is not an object with a name and a schema.")
-    wire = cast("Mapping[str, Any]", given)
+    wire = cast("Mapping[str, Any]", value)
     name = _name(wire.get("name"), "section", where)
     what = f"Section {name!r}"
     _check_keys(wire, _SECTION_KEYS, what)
@@ -448,30 +449,30 @@ def _section(given: Any, where: str) -> SectionSchema:
     return SectionSchema(name, schema, description, read_only)
 
 
-def _name(given: Any, kind: str, where: str) -> str:
-    if not isinstance(given, str) or not given.strip():
+def _name(name: Any, kind: str, where: str) -> str:
+    if not isinstance(name, str) or not name.strip():
         raise InvalidInput(f"{where} has a {kind} without a name; give it one, such as 'notes'.")
-    if len(given) > MAX_NAME:
+    if len(name) > MAX_NAME:
         raise InvalidInput(
-            f"{where} has a {kind} with a name of {len(given)} characters; the most is {MAX_NAME}."
+            f"{where} has a {kind} with a name of {len(name)} characters; the most is {MAX_NAME}."
         )
     # Names are parts of the names of stored parts and of lines such as `name: value`.
-    fits = all(unicodedata.category(c)[0] in "LNM" or c in "_-. " for c in given)
-    if not fits or given != given.strip() or given.startswith("_"):
+    fits = all(unicodedata.category(c)[0] in "LNM" or c in "_-. " for c in name)
+    if not fits or name != name.strip() or name.startswith("_"):
         raise InvalidInput(
-            f"{where} has a {kind} named {given!r}; a name has letters, digits, spaces and _-. "
+            f"{where} has a {kind} named {name!r}; a name has letters, digits, spaces and _-. "
             "in it, and begins with a letter or a digit."
         )
-    return given
+    return name
 
 
-def _text(given: Any, where: str) -> str:
-    if not isinstance(given, str):
-        raise InvalidInput(f"{where} has the description {given!r}; text is needed.")
-    return " ".join(clean_text(given, "A description").split())
+def _text(text: Any, where: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidInput(f"{where} has the description {text!r}; text is needed.")
+    return " ".join(clean_text(text, "A description").split())
 
 
-def _flag(given: Any, key: str, where: str) -> bool:
-    if not isinstance(given, bool):
-        raise InvalidInput(f"{where} has {key} {given!r}; true or false is needed.")
-    return given
+def _flag(value: Any, key: str, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{where} has {key} {value!r}; true or false is needed.")
+    return value

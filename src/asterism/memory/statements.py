@@ -28,7 +28,7 @@ def _by_word(table: str) -> dict[str, str]:
 
 
 def _forms() -> tuple[dict[str, str], set[str]]:
-    """Return the verb that each form belongs to, and the forms that tell of what is over."""
+    """Return the verb of each form, and the forms of the past tense."""
     verbs: dict[str, str] = {}
     past: set[str] = set()
 
@@ -118,26 +118,26 @@ class TextToken:
     kind: str
     """`word`, `name`, or a kind of value: `date`, `time`, `money`, `number` …"""
     key: str
-    shown: str
+    text: str
 
 
 def tokens(text: str) -> list[TextToken]:
     """Return words, names and values of a sentence."""
-    found: list[TextToken] = []
+    result: list[TextToken] = []
     for match in _value_pattern().finditer(text):
         kind = match.lastgroup or "word"
-        shown = match[0].strip()
+        part = match[0].strip()
         if kind == "word":
-            found.append(_word(shown, found))
+            result.append(_word(part, result))
         elif kind in {"date", "iso", "month"}:
-            found.extend(_date(kind, shown))
+            result.extend(_date(kind, part))
         elif kind == "number":
-            found.append(_number(shown, found))
+            result.append(_number(part, result))
         elif kind == "stop":
-            found.append(TextToken("stop", shown, shown))
+            result.append(TextToken("stop", part, part))
         else:
-            found.append(_value(kind, shown))
-    return found
+            result.append(_value(kind, part))
+    return result
 
 
 @cache
@@ -145,67 +145,67 @@ def _value_pattern() -> re.Pattern[str]:
     return re.compile(_VALUE, re.VERBOSE | re.IGNORECASE)
 
 
-def _word(shown: str, before: list[TextToken]) -> TextToken:
-    lower = shown.lower().replace("-", "")
+def _word(text: str, before: list[TextToken]) -> TextToken:
+    lower = text.lower().replace("-", "")
     if lower in NUMBERS:
-        return replace(_number(NUMBERS[lower], before), shown=shown)
-    named = shown[0].isupper() and (bool(before) or lower not in _COMMON)
+        return replace(_number(NUMBERS[lower], before), text=text)
+    named = text[0].isupper() and (bool(before) or lower not in _COMMON)
     if named and lower != "i":
-        return TextToken("name", lower.removesuffix("'s"), shown)
-    return TextToken("word", lower, shown)
+        return TextToken("name", lower.removesuffix("'s"), text)
+    return TextToken("word", lower, text)
 
 
-def _number(shown: str, before: list[TextToken]) -> TextToken:
-    plain = re.sub(r"(?:st|nd|rd|th)$", "", shown.lower())
+def _number(text: str, before: list[TextToken]) -> TextToken:
+    plain = re.sub(r"(?:st|nd|rd|th)$", "", text.lower())
     plain = re.sub(r"(?<=\d),(?=\d{3}\b)", "", plain)
     last = before[-1].key if before else ""
     if re.fullmatch(r"(?:19|20)\d\d", plain) and last in _BEFORE_YEARS:
-        return TextToken("year", plain, shown)
+        return TextToken("year", plain, text)
     if last == "at" and re.fullmatch(r"\d{1,2}", plain) and int(plain) < 25:
-        return TextToken("time", f"{int(plain):02}:00", shown)
-    return TextToken("number", plain, shown)
+        return TextToken("time", f"{int(plain):02}:00", text)
+    return TextToken("number", plain, text)
 
 
-def _date(kind: str, shown: str) -> list[TextToken]:
-    lower = shown.lower()
+def _date(kind: str, text: str) -> list[TextToken]:
+    lower = text.lower()
     if kind == "iso":
         year, month, day = lower.split("-")
-        return [TextToken("date", f"{month}-{day}", shown), TextToken("year", year, year)]
+        return [TextToken("date", f"{month}-{day}", text), TextToken("year", year, year)]
     name = re.search(MONTH_PATTERN, lower)
     month = MONTH_NUMBERS[name[0]] if name else 0
     numbers = re.findall(r"\d+", lower)
     years = [number for number in numbers if len(number) == 4]
-    days = [one for one in numbers if len(one) < 3]
-    found = (
-        [TextToken("date", f"{month:02}-{int(days[0]):02}", shown)]
+    days = [digits for digits in numbers if len(digits) < 3]
+    result = (
+        [TextToken("date", f"{month:02}-{int(days[0]):02}", text)]
         if days
-        else [TextToken("month", f"{month:02}", shown)]
+        else [TextToken("month", f"{month:02}", text)]
     )
-    return [*found, *(TextToken("year", one, one) for one in years)]
+    return [*result, *(TextToken("year", digits, digits) for digits in years)]
 
 
-def _value(kind: str, shown: str) -> TextToken:
-    lower = shown.lower()
+def _value(kind: str, text: str) -> TextToken:
+    lower = text.lower()
     if kind == "time":
         hours, minutes = re.findall(r"\d+", lower)[:1], re.findall(r"\d+", lower)[1:2]
         hour = int(hours[0]) % 12 if "m" in lower else int(hours[0])
         hour += 12 if "p" in lower else 0
-        return TextToken(kind, f"{hour:02}:{minutes[0] if minutes else '00'}", shown)
+        return TextToken(kind, f"{hour:02}:{minutes[0] if minutes else '00'}", text)
     if kind == "money":
         unit = re.sub(r"[\d.,\s]", "", lower)
         unit = _CURRENCY.get(unit.removesuffix("s"), unit)
         amount = re.sub(r"[,.](?=\d{3}\b)|[^\d.,]", "", lower).rstrip(".,")
-        return TextToken(kind, f"{amount} {unit}", shown)
+        return TextToken(kind, f"{amount} {unit}", text)
     if kind == "phone":
-        return TextToken(kind, re.sub(r"\D", "", lower), shown)
+        return TextToken(kind, re.sub(r"\D", "", lower), text)
     if kind == "weekday":
-        return TextToken(kind, lower.removesuffix("s").removesuffix("'"), shown)
+        return TextToken(kind, lower.removesuffix("s").removesuffix("'"), text)
     if kind == "measure":
         match = re.match(r"([\d.,]+)\s?(.*)", lower)
         amount, unit = (match[1], match[2]) if match else (lower, "")
         unit = {"kilogram": "kg", "kilo": "kg"}.get(unit.removesuffix("s"), unit)
-        return TextToken(f"measure {unit.removesuffix('s')}", amount.replace(",", ""), shown)
-    return TextToken(kind, lower.rstrip("/."), shown)
+        return TextToken(f"measure {unit.removesuffix('s')}", amount.replace(",", ""), text)
+    return TextToken(kind, lower.rstrip("/."), text)
 
 
 _COMMON = frozenset(
@@ -234,10 +234,10 @@ class Statement:
     """Something said of somebody or something."""
 
     subject: tuple[str, ...]
-    shown: str
+    text: str
     verb: str
     rest: tuple[TextToken, ...]
-    """What follows the verb, without fillers and articles."""
+    """The tokens after the verb, without fillers and articles."""
     denied: bool = False
     ended: bool = False
     """Held once and no longer: it says nothing about what holds instead."""
@@ -289,12 +289,12 @@ class Statement:
 
     def show(self) -> str:
         """Return what follows the verb, as it was written."""
-        return " ".join(token.shown for token in self.rest) or "yes"
+        return " ".join(token.text for token in self.rest) or "yes"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedText:
-    """What a text says, and those of its sentences of which the rules see no claim."""
+    """The statements of a text, and its sentences without a statement."""
 
     statements: tuple[Statement, ...]
     loose: tuple[str, ...]
@@ -324,8 +324,8 @@ def parse_text(text: str) -> ParsedText:
 
 
 def _rephrase(sentence: str) -> str:
-    for pattern, said in phrases():
-        sentence = pattern.sub(said, sentence)
+    for pattern, replacement in phrases():
+        sentence = pattern.sub(replacement, sentence)
     return sentence.strip()
 
 
@@ -382,7 +382,7 @@ def _leading_time_last(parsed: list[TextToken]) -> list[TextToken]:
 
 def _is_verb(token: TextToken) -> bool:
     key = token.key
-    return (token.kind == "word" or token.shown.istitle()) and (
+    return (token.kind == "word" or token.text.istitle()) and (
         key in VERBS or key in AUXILIARIES or key in MODALS or key == "ended"
     )
 
@@ -402,7 +402,7 @@ def _verb_at(parsed: list[TextToken]) -> int | None:
         if sure or (
             _agrees(token.key, parsed[:place])
             and previous.key not in ARTICLES
-            and not previous.shown.endswith("'s")
+            and not previous.text.endswith("'s")
             and not token.key.endswith("ing")
             and previous.key not in LINKS
             and not _verb_follows(parsed, place)
@@ -444,7 +444,7 @@ def _verb_follows(parsed: list[TextToken], place: int) -> bool:
 
 @dataclass(slots=True)
 class _Predicate:
-    """What is read of a verb and what follows it, token by token."""
+    """A verb and the tokens after it, as they are read."""
 
     verb: str = ""
     rest: list[TextToken] = field(default_factory=list[TextToken])
@@ -506,21 +506,21 @@ def _statement(
     if verb in OPPOSITE_VERBS:
         verb, denied = OPPOSITE_VERBS[verb], not denied
     if not subject and before is not None:
-        key, shown, several = before.subject, before.shown, before.several
+        key, text, several = before.subject, before.text, before.several
     else:
-        key, shown, several, nobody = _subject(subject, before)
+        key, text, several, nobody = _subject(subject, before)
         denied ^= nobody
     past = parsed.past and not parsed.ended
     rest = tuple(parsed.rest)
-    return Statement(key, shown, verb, rest, denied, parsed.ended, past, parsed.modal, several)
+    return Statement(key, text, verb, rest, denied, parsed.ended, past, parsed.modal, several)
 
 
 def _subject(
     parsed: list[TextToken], before: Statement | None
 ) -> tuple[tuple[str, ...], str, bool, bool]:
-    shown = " ".join(token.shown for token in parsed)
+    text = " ".join(token.text for token in parsed)
     if len(parsed) == 1 and parsed[0].key in PRONOUNS and before is not None:
-        return before.subject, before.shown, before.several, False
+        return before.subject, before.text, before.several, False
     nobody = bool(parsed) and parsed[0].key in {"nobody", "none"}
     keys: list[str] = []
     for token in parsed:
@@ -537,32 +537,32 @@ def _subject(
     several = (
         bool(parsed) and parsed[-1].kind == "word" and singular(parsed[-1].key) != parsed[-1].key
     )
-    return tuple(sorted(keys)), shown, several or "and" in (token.key for token in parsed), nobody
+    return tuple(sorted(keys)), text, several or "and" in (token.key for token in parsed), nobody
 
 
 def _tidy(rest: tuple[TextToken, ...]) -> tuple[TextToken, ...]:
-    """Drop what says nothing, and singular what is left."""
-    kept: list[TextToken] = []
+    """Drop empty words, and turn the others into the singular."""
+    result: list[TextToken] = []
     for token in rest:
         if token.kind == "stop" or (token.kind == "word" and token.key in FILLERS):
             continue
         if token.kind == "word" and token.key in {"and", "or", "me", "that", "of", "'s"}:
             continue
         key = token.key.removesuffix("'s")
-        kept.append(replace(token, key=singular(key) if token.kind == "word" else key))
-    return tuple(kept)
+        result.append(replace(token, key=singular(key) if token.kind == "word" else key))
+    return tuple(result)
 
 
 def _normalize_roles(statement: Statement) -> Statement:
     """Bring statements about names and roles into one form: "Dana is Tom's boss" is Tom's boss."""
     rest = statement.rest
     if statement.verb == "call" and not statement.subject and rest:
-        return replace(statement, subject=("i", "name"), shown="your name", verb="be")
+        return replace(statement, subject=("i", "name"), text="your name", verb="be")
     if statement.verb == "be" and rest and rest[0].key == "named":
         subject = tuple(sorted((*statement.subject, "name")))
         return replace(statement, subject=subject, rest=rest[1:])
     if statement.verb == "be" and len(rest) == 1 and rest[0].key in {"on", "off"}:
-        return replace(statement, rest=(TextToken("word", "on|off", rest[0].shown),),
+        return replace(statement, rest=(TextToken("word", "on|off", rest[0].text),),
                        denied=statement.denied ^ (rest[0].key == "off"))  # fmt: skip
     roles = [token for token in rest if token.key in SINGLE or token.key in MANY]
     if (
@@ -570,14 +570,14 @@ def _normalize_roles(statement: Statement) -> Statement:
         and len(rest) == 2
         and len(roles) == 1
         and len(statement.subject) == 1
-        and statement.shown[:1].isupper()
+        and statement.text[:1].isupper()
         and statement.subject[0] not in {"i", "we", "you"}
         and all(token.kind == "name" or token.key in {*_OWNERS} or token in roles for token in rest)
     ):
         keys = tuple(sorted(_OWNERS.get(token.key, token.key) for token in rest))
-        shown = " ".join(token.shown for token in rest)
-        value = TextToken("name", statement.subject[0], statement.shown)
-        return replace(statement, subject=keys, shown=shown, rest=(value,))
+        text = " ".join(token.text for token in rest)
+        value = TextToken("name", statement.subject[0], statement.text)
+        return replace(statement, subject=keys, text=text, rest=(value,))
     return statement
 
 
@@ -589,11 +589,11 @@ _ASKS = {"in": "where", "at": "where", "for": "whom", "as": "as what", "from": "
 
 def contradiction(ours: ParsedText, theirs: ParsedText) -> str:
     """Return in words why two texts cannot both hold; empty if they can."""
-    for one in ours.statements:
-        for other in theirs.statements:
-            reason = _conflict(one, other) if one.subject == other.subject else ""
-            if not reason and _swapped(one, other):
-                reason = f"each says the reverse of the other: {one.show()}"
+    for new in ours.statements:
+        for old in theirs.statements:
+            reason = _conflict(new, old) if new.subject == old.subject else ""
+            if not reason and _swapped(new, old):
+                reason = f"each says the reverse of the other: {new.show()}"
             if reason:
                 return reason
     return ""
@@ -626,75 +626,77 @@ def contains_run(few: list[str], many: list[str]) -> bool:
 
 def subject_of(statement: Statement) -> str:
     """Return what a claim is about, as it was written."""
-    return statement.shown or "it"
+    return statement.text or "it"
 
 
-def _within(one: Statement, other: Statement) -> bool:
+def _within(new: Statement, old: Statement) -> bool:
     """Tell whether a claim says nothing that another does not."""
     return (
-        one.subject == other.subject
-        and one.verb == other.verb
-        and (one.denied, one.modal, one.past) == (other.denied, other.modal, other.past)
-        and one.content <= other.content
-        and (bool(one.content) or not other.content or one.verb not in {"be", "have"})
-        and _order(one) == _order(other, among=set(_order(one)))
+        new.subject == old.subject
+        and new.verb == old.verb
+        and (new.denied, new.modal, new.past) == (old.denied, old.modal, old.past)
+        and new.content <= old.content
+        and (bool(new.content) or not old.content or new.verb not in {"be", "have"})
+        and _order(new) == _order(old, among=set(_order(new)))
     )
 
 
 def _order(statement: Statement, among: set[str] | None = None) -> list[str]:
-    """Return what is joined by words such as `than` and `to`, where the order counts."""
+    """Return the words around `than`, `to` and the like, where the order counts."""
     if not any(token.key in {"than", "over"} for token in statement.rest):
         return []
     return [token.key for token in statement.rest if among is None or token.key in among]
 
 
-def _conflict(one: Statement, other: Statement) -> str:
+def _conflict(new: Statement, old: Statement) -> str:
     """Return in words why two statements about one subject cannot both hold; empty if they can."""
-    if one.verb != other.verb:
-        return _ended(one, other) or _ended(other, one) or _diet(one, other)
-    if one.modal != other.modal or one.past != other.past:
+    if new.verb != old.verb:
+        return _ended(new, old) or _ended(old, new) or _diet(new, old)
+    if new.modal != old.modal or new.past != old.past:
         return ""
-    a, b = _flipped(one), _flipped(other)
+    a, b = _flipped(new), _flipped(old)
     if a.denied != b.denied:
         no, yes = (a, b) if a.denied else (b, a)
         bare = not no.content and bool(yes.content)
         if no.content <= yes.content and not bare:
             return (
-                f"one says of {subject_of(one)} what the other denies: {one.show()}, {other.show()}"
+                f"one says of {subject_of(new)} what the other denies: {new.show()}, {old.show()}"
             )
         return ""
-    if one.denied or other.denied:
+    if new.denied or old.denied:
         return ""
-    return _other_value(one, other)
+    return _other_value(new, old)
 
 
 def _flipped(statement: Statement) -> Statement:
-    """Turn words such as `closed` into what they deny."""
+    """Turn words such as `closed` into the negation of their opposite."""
     hits = [token for token in statement.rest if token.kind == "word" and token.key in OPPOSITES]
     if not hits:
         return statement
     rest = tuple(
-        TextToken("word", OPPOSITES[token.key], token.shown) if token in hits else token
+        TextToken("word", OPPOSITES[token.key], token.text) if token in hits else token
         for token in statement.rest
     )
     return replace(statement, rest=rest, denied=statement.denied ^ (len(hits) % 2 == 1))
 
 
-def _ended(one: Statement, other: Statement) -> str:
+def _ended(new: Statement, old: Statement) -> str:
     """Find "left Acme" against "works for Acme", "is retired" against "works"."""
-    if other.past or other.denied or one.denied or one.modal or other.modal:
+    if old.past or old.denied or new.denied or new.modal or old.modal:
         return ""
-    retired = one.verb == "be" and {"retired", "unemployed"} & one.words and other.verb == "work"
-    lost = one.names or one.words - _OWNED
-    over = other.verb in ENDING_VERBS.get(one.verb, ()) and lost and lost <= other.content
+    retired = new.verb == "be" and {"retired", "unemployed"} & new.words and old.verb == "work"
+    lost = new.names or new.words - _OWNED
+    over = old.verb in ENDING_VERBS.get(new.verb, ()) and lost and lost <= old.content
     if not retired and not over:
         return ""
-    said = f"{one.verb} {one.show()}", f"{other.verb} {other.show()}"
-    return f"after the one the other no longer holds of {subject_of(one)}: {said[0]}, {said[1]}"
+    phrases = f"{new.verb} {new.show()}", f"{old.verb} {old.show()}"
+    return (
+        f"after the one the other no longer holds of {subject_of(new)}: {phrases[0]}, {phrases[1]}"
+    )
 
 
-def _diet(one: Statement, other: Statement) -> str:
-    for a, b in ((one, other), (other, one)):
+def _diet(new: Statement, old: Statement) -> str:
+    for a, b in ((new, old), (old, new)):
         meatless = {"vegan", "vegetarian"} & a.words
         eats = b.verb == "eat" and "meat" in b.words
         if a.verb == "be" and meatless and eats and a.denied == b.denied:
@@ -702,28 +704,28 @@ def _diet(one: Statement, other: Statement) -> str:
     return ""
 
 
-def _other_value(one: Statement, other: Statement) -> str:
+def _other_value(new: Statement, old: Statement) -> str:
     """Find what can have one value at a time and has two."""
-    if not one.subject or (one.past and one.verb not in {"be", "bear"}):
+    if not new.subject or (new.past and new.verb not in {"be", "bear"}):
         return ""
-    by_group = _groups(one, other)
+    by_group = _groups(new, old)
     if by_group:
         return by_group
-    if one.verb == "be" and set(one.subject) & SINGLE and not one.several:
-        return _other_single(one, other)
-    return _other_amount(one, other) or _other_place(one, other) or _being(one, other)
+    if new.verb == "be" and set(new.subject) & SINGLE and not new.several:
+        return _other_single(new, old)
+    return _other_amount(new, old) or _other_place(new, old) or _being(new, old)
 
 
-def _other_single(one: Statement, other: Statement) -> str:
+def _other_single(new: Statement, old: Statement) -> str:
     a, b = (
         {**statement.values, "name": statement.names, "word": statement.words}
-        for statement in (one, other)
+        for statement in (new, old)
     )
-    if not set(one.subject) & WORDED:
+    if not set(new.subject) & WORDED:
         del a["word"]
     for kind in a.keys() & b.keys():
         if not _contained(a[kind], b[kind]):
-            return f"both say what {subject_of(one)} is: {other.show()}, {one.show()}"
+            return f"both say what {subject_of(new)} is: {old.show()}, {new.show()}"
     return ""
 
 
@@ -731,41 +733,41 @@ def _contained(a: frozenset[str], b: frozenset[str]) -> bool:
     return a <= b or b <= a
 
 
-def _groups(one: Statement, other: Statement) -> str:
-    if one.verb != "be":
+def _groups(new: Statement, old: Statement) -> str:
+    if new.verb != "be":
         return ""
-    a, b = ({GROUPS[w]: w for w in c.words if w in GROUPS} for c in (one, other))
+    a, b = ({GROUPS[w]: w for w in c.words if w in GROUPS} for c in (new, old))
     for group in a.keys() & b.keys():
         if a[group] != b[group]:
-            return f"both say what {subject_of(one)} is: {b[group]}, {a[group]}"
+            return f"both say what {subject_of(new)} is: {b[group]}, {a[group]}"
     return ""
 
 
-def _other_amount(one: Statement, other: Statement) -> str:
+def _other_amount(new: Statement, old: Statement) -> str:
     """Compare numbers, dates, times and the like, where all else agrees."""
-    a, b = one.values, other.values
+    a, b = new.values, old.values
     shared = a.keys() & b.keys()
     different = [kind for kind in shared if not _contained(a[kind], b[kind])]
-    if len(different) != 1 or not _contained(one.words, other.words):
+    if len(different) != 1 or not _contained(new.words, old.words):
         return ""
     kind = different[0]
-    if one.names and other.names and not _contained(one.names, other.names):
+    if new.names and old.names and not _contained(new.names, old.names):
         return ""
-    if one.verb not in MEASURED and kind == "number":
+    if new.verb not in MEASURED and kind == "number":
         return ""
-    if one.verb in HABITS and not (kind == "number" or kind.startswith("measure")):
+    if new.verb in HABITS and not (kind == "number" or kind.startswith("measure")):
         return ""
-    if one.verb == "have" and one.words != other.words:
+    if new.verb == "have" and new.words != old.words:
         return ""
     if kind in TIMES:
-        said = f"{_written(other, kind)}, {_written(one, kind)}"
-        return f"both say when {subject_of(one)} {_third_person(one.verb)}: {said}"
-    said = f"{other.show()}, {one.show()}"
-    return f"both say how much {subject_of(one)} {_third_person(one.verb)}: {said}"
+        detail = f"{_written(old, kind)}, {_written(new, kind)}"
+        return f"both say when {subject_of(new)} {_third_person(new.verb)}: {detail}"
+    detail = f"{old.show()}, {new.show()}"
+    return f"both say how much {subject_of(new)} {_third_person(new.verb)}: {detail}"
 
 
 def _written(statement: Statement, kind: str) -> str:
-    return " ".join(token.shown for token in statement.rest if token.kind == kind)
+    return " ".join(token.text for token in statement.rest if token.kind == kind)
 
 
 def _third_person(verb: str) -> str:
@@ -773,47 +775,47 @@ def _third_person(verb: str) -> str:
     return irregular.get(verb, verb + "s")
 
 
-def _other_place(one: Statement, other: Statement) -> str:
+def _other_place(new: Statement, old: Statement) -> str:
     """Compare places and names after verbs that hold of one at a time."""
-    for link in SINGLE_PLACE.get(one.verb, ()):
-        a, b = one.after((link,)), other.after((link,))
+    for link in SINGLE_PLACE.get(new.verb, ()):
+        a, b = new.after((link,)), old.after((link,))
         if a and b and _exclude(a, b):
-            said = f"{_ASKS.get(link, link)} {subject_of(one)} {_third_person(one.verb)}"
-            said += " for" if link == "for" else ""
-            return f"both say {said}: {_join(b)}, {_join(a)}"
+            detail = f"{_ASKS.get(link, link)} {subject_of(new)} {_third_person(new.verb)}"
+            detail += " for" if link == "for" else ""
+            return f"both say {detail}: {_join(b)}, {_join(a)}"
     return ""
 
 
-def _being(one: Statement, other: Statement) -> str:
+def _being(new: Statement, old: Statement) -> str:
     """Compare where, who or by whom something is."""
-    if one.verb != "be" or one.past or not one.rest or not other.rest:
+    if new.verb != "be" or new.past or not new.rest or not old.rest:
         return ""
-    first, second = one.rest[0], other.rest[0]
-    a, b = one.after(("by",)), other.after(("by",))
+    first, second = new.rest[0], old.rest[0]
+    a, b = new.after(("by",)), old.after(("by",))
     if a and b and first.key == second.key and first.key in PASSIVES:
-        said = f"by whom {subject_of(one)} is {first.shown}: {_join(b)}, {_join(a)}"
-        return f"both say {said}" if _exclude(a, b) else ""
-    said = f"{other.show()}, {one.show()}"
+        detail = f"by whom {subject_of(new)} is {first.text}: {_join(b)}, {_join(a)}"
+        return f"both say {detail}" if _exclude(a, b) else ""
+    detail = f"{old.show()}, {new.show()}"
     done = first.key.endswith(("ed", "en")) and first.key not in EVERYWHERE
-    if done and first.key == second.key and len(one.rest) > 1 and len(other.rest) > 1:
-        link = one.rest[1].key
-        a, b = one.after((link,)), other.after((link,))
-        found = link in {"in", "at", "on"} and link == other.rest[1].key and a and b
-        return f"both say where {subject_of(one)} is: {said}" if found and _exclude(a, b) else ""
+    if done and first.key == second.key and len(new.rest) > 1 and len(old.rest) > 1:
+        link = new.rest[1].key
+        a, b = new.after((link,)), old.after((link,))
+        apart = link in {"in", "at", "on"} and link == old.rest[1].key and a and b
+        return f"both say where {subject_of(new)} is: {detail}" if apart and _exclude(a, b) else ""
     if first.key in PLACES and second.key in PLACES:
-        a, b = one.after((first.key,)), other.after((second.key,))
+        a, b = new.after((first.key,)), old.after((second.key,))
         plain = all(
             each and each[0].kind in {"word", "name"} and each[0].key not in NO_PLACES
             for each in (a, b)
         )
         # "I am on the hunt": of those who speak, this is seldom a place.
-        speaks = one.subject in {("i",), ("we",), ("you",)}
-        found = plain and not speaks and _exclude(a, b)
-        return f"both say where {subject_of(one)} is: {said}" if found else ""
-    all_names = all(token.kind == "name" for token in (*one.rest, *other.rest))
-    role = not one.several and len(one.subject) > 1 and not set(one.subject) & MANY
-    if all_names and role and not _contained(one.names, other.names):
-        return f"both say who {subject_of(one)} is: {said}"
+        speaks = new.subject in {("i",), ("we",), ("you",)}
+        apart = plain and not speaks and _exclude(a, b)
+        return f"both say where {subject_of(new)} is: {detail}" if apart else ""
+    all_names = all(token.kind == "name" for token in (*new.rest, *old.rest))
+    role = not new.several and len(new.subject) > 1 and not set(new.subject) & MANY
+    if all_names and role and not _contained(new.names, old.names):
+        return f"both say who {subject_of(new)} is: {detail}"
     return ""
 
 
@@ -826,23 +828,23 @@ def _exclude(a: tuple[TextToken, ...], b: tuple[TextToken, ...]) -> bool:
     return not mine & theirs and wide[0] == wide[1]
 
 
-def _join(found: tuple[TextToken, ...]) -> str:
-    return " ".join(token.shown for token in found)
+def _join(parts: tuple[TextToken, ...]) -> str:
+    return " ".join(token.text for token in parts)
 
 
-def _swapped(one: Statement, other: Statement) -> bool:
+def _swapped(new: Statement, old: Statement) -> bool:
     """Find "A is taller than B" against "B is taller than A", "prefers A to B" against "B to A"."""
-    if one.verb != other.verb or one.denied or other.denied:
+    if new.verb != old.verb or new.denied or old.denied:
         return False
-    if one.verb == "prefer" and one.subject == other.subject:
-        a, b = ([t.key for t in c.rest if t.key not in {"to", "over"}] for c in (one, other))
-        joined = any(t.key in {"to", "over"} for t in one.rest)
+    if new.verb == "prefer" and new.subject == old.subject:
+        a, b = ([t.key for t in c.rest if t.key not in {"to", "over"}] for c in (new, old))
+        joined = any(t.key in {"to", "over"} for t in new.rest)
         return joined and len(a) > 1 and a != b and a == b[::-1]
-    mine, yours = one.after(("than",)), other.after(("than",))
+    mine, yours = new.after(("than",)), old.after(("than",))
     return (
         bool(mine and yours)
-        and one.rest[0].key == other.rest[0].key
-        and tuple(sorted(t.key for t in mine)) == other.subject
-        and tuple(sorted(t.key for t in yours)) == one.subject
-        and one.subject != other.subject
+        and new.rest[0].key == old.rest[0].key
+        and tuple(sorted(t.key for t in mine)) == old.subject
+        and tuple(sorted(t.key for t in yours)) == new.subject
+        and new.subject != old.subject
     )

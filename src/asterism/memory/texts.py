@@ -1,18 +1,23 @@
-"""Plain texts: edits from text to text, and what changed between two, found in bounded time."""
+"""Plain texts and their lines: edits, what changed between two texts, and which edits made a line.
+
+Everything here is done in bounded time.
+"""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 from asterism.errors import InvalidInput
-from asterism.types.memory import Append, EditRange, Patch, Replace, Which
+from asterism.records import dataclass
+from asterism.types.agents import Label
+from asterism.types.memory import Append, EditRange, Line, Patch, Replace, Which
 
 MAX_PATTERN = 500
 PATTERN_SECONDS = 0.25
@@ -46,7 +51,7 @@ def lines_of(text: str) -> list[str]:
     return text.split("\n") if text else []
 
 
-def appended(text: str, edit: Append) -> str:
+def append_line(text: str, edit: Append) -> str:
     """Return the text with the content on a line of its own at the end."""
     content = clean_text(edit.content, "The text").rstrip("\n")
     if not content:
@@ -57,8 +62,8 @@ def appended(text: str, edit: Append) -> str:
 # -- replace ---------------------------------------------------------------------------------------
 
 
-def replaced(text: str, edit: Replace) -> str:
-    """Return the text with one text, or all, in the place of another."""
+def replace_part(text: str, edit: Replace) -> str:
+    """Return the text with one occurrence of a part replaced, or all of them."""
     old = clean_text(edit.old, "The text to replace")
     new = clean_text(edit.new, "The new text")
     if not old:
@@ -122,9 +127,9 @@ def _quoted(text: str) -> str:
 
 
 def _nearest(text: str, wanted: str) -> str:
-    """Say which line is most like what was looked for."""
+    """Name the line that is most similar to the missing text."""
     wanted = next((line for line in wanted.split("\n") if line.strip()), wanted)[:200]
-    best, found = 0.5, ""
+    best, nearest = 0.5, ""
     matcher = SequenceMatcher(None, autojunk=False)
     matcher.set_seq2(wanted)
     for line in lines_of(text)[:_COMPARED_LINES]:
@@ -132,15 +137,15 @@ def _nearest(text: str, wanted: str) -> str:
         if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
             ratio = matcher.ratio()
             if ratio > best:
-                best, found = ratio, line
-    return f"The nearest line is {_quoted(found)}. " if found else ""
+                best, nearest = ratio, line
+    return f"The nearest line is {_quoted(nearest)}. " if nearest else ""
 
 
 # -- lines -----------------------------------------------------------------------------------------
 
 
 def with_lines(text: str, edit: EditRange) -> str:
-    """Return the text with other text in the place of whole lines."""
+    """Return the text with whole lines replaced."""
     lines = lines_of(text)
     count = len(lines)
     content = clean_text(edit.content, "The text")
@@ -173,7 +178,7 @@ _HUNK = re.compile(r"@@(?: -(\d{1,9})(?:,(\d{1,9}))? \+\d{1,9}(?:,\d{1,9})?)?(?:
 _HEADER = re.compile(r"(---|\+\+\+|diff |index |new file|deleted file|similarity |rename )")
 
 
-def patched(text: str, edit: Patch) -> str:
+def apply_patch(text: str, edit: Patch) -> str:
     """Return the text with a unified diff applied, if all of its context is there."""
     hunks = _read_hunks(clean_text(edit.diff, "The diff"))
     ends = text.endswith("\n")
@@ -221,7 +226,7 @@ def _read_hunks(diff: str) -> list[_Hunk]:
 
 
 def _place(lines: list[str], hunk: _Hunk, number: int, behind: int, shift: int) -> int:
-    """Return where a hunk fits: where it says, or else at the only other place."""
+    """Return where a hunk fits: at its line number, or at the only other place."""
     size = len(hunk.old)
     expected = None if hunk.first is None else hunk.first - (1 if size else 0) + shift
     if not size:
@@ -265,7 +270,7 @@ def _misfit(lines: list[str], hunk: _Hunk, expected: int | None) -> str:
                     f"it has {_quoted(wanted)} where line {at + 1} of the text is "
                     f"{_quoted(lines[at])}. {_NOTHING}"
                 )
-    missing = next((one for one in hunk.old if one not in lines), hunk.old[0])
+    missing = next((line for line in hunk.old if line not in lines), hunk.old[0])
     return f"{_quoted(missing)} is not there. {_nearest(chr(10).join(lines), missing)}{_NOTHING}"
 
 
@@ -273,7 +278,7 @@ _MAX_STEPS = 200
 """How many differences are looked for between two anchors; with more, all between is replaced."""
 _MAX_WORDS = 4_000
 _MIN_LIKENESS = 0.4
-"""The share that has to stay for a passage to count as changed rather than written anew."""
+"""The share of a passage that must stay. Below it, the passage counts as replaced."""
 _LINES = re.compile(r"\n[^\n]*|[^\n]+")
 _WORDS = re.compile(r"\w+|[^\S\n]+|\n|[^\w\s]")
 
@@ -291,7 +296,7 @@ class Splice(Generic[Run]):
 
     @property
     def end(self) -> int:
-        """The place behind what is taken out."""
+        """The place after the removed part."""
         return self.at + self.delete
 
 
@@ -319,7 +324,7 @@ def _matches(old: Sequence[Item], new: Sequence[Item]) -> list[tuple[int, int]]:
     stops = [(-1, -1), *anchors, (ends[0] - head, ends[1] - head)]
     pairs = [(k, k) for k in range(head)]
     for (i, j), (next_i, next_j) in pairwise(stops):
-        inner = _by_steps(
+        inner = _pair_items(
             old[head + i + 1 : head + next_i], new[head + j + 1 : head + next_j], _MAX_STEPS
         )
         pairs += [(head + i + 1 + a, head + j + 1 + b) for a, b in inner]
@@ -340,10 +345,10 @@ def _anchors(old: Sequence[Item], new: Sequence[Item]) -> list[tuple[int, int]]:
         if counts_old[item] == 1 and counts_new[item] == 1
     ]
     pairs.sort()
-    return [pairs[k] for k in longest_rise([j for _, j in pairs])]
+    return [pairs[k] for k in longest_increasing([j for _, j in pairs])]
 
 
-def longest_rise(numbers: Sequence[int]) -> list[int]:
+def longest_increasing(numbers: Sequence[int]) -> list[int]:
     """Return the positions of a longest strictly rising subsequence."""
     ends: list[int] = []
     positions: list[int] = []
@@ -364,7 +369,7 @@ def longest_rise(numbers: Sequence[int]) -> list[int]:
     return rise[::-1]
 
 
-def _by_steps(old: Sequence[Item], new: Sequence[Item], most: int) -> list[tuple[int, int]]:
+def _pair_items(old: Sequence[Item], new: Sequence[Item], most: int) -> list[tuple[int, int]]:
     """Pair items by the fewest differences (Myers), or none when there are more than `most`."""
     n, m = len(old), len(new)
     if not n or not m or abs(n - m) > most:
@@ -425,12 +430,12 @@ def text_splices(old: str, new: str) -> list[Splice[str]]:
     return splices
 
 
-def _common(one: str, other: str) -> int:
+def _common(old: str, new: str) -> int:
     """Return how many characters two texts have in common at the beginning."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if old[low:middle] == new[low:middle]:
             low = middle
         else:
             high = middle - 1
@@ -447,22 +452,24 @@ def _word_splices(old: str, new: str, at: int) -> list[Splice[str]]:
     starts = [0]
     for word in old_words:
         starts.append(starts[-1] + len(word))
-    splices = _without_crumbs(
+    splices = _join_close_splices(
         [
-            Splice(starts[one.at], starts[one.end] - starts[one.at], "".join(one.insert))
-            for one in sequence_splices(old_words, new_words)
+            Splice(
+                starts[splice.at], starts[splice.end] - starts[splice.at], "".join(splice.insert)
+            )
+            for splice in sequence_splices(old_words, new_words)
         ],
         old,
     )
-    kept = len(old) - sum(one.delete for one in splices)
-    both = any(one.delete for one in splices) and any(one.insert for one in splices)
-    if both and kept < _MIN_LIKENESS * max(len(old), len(new)):
+    unchanged = len(old) - sum(splice.delete for splice in splices)
+    both = any(splice.delete for splice in splices) and any(splice.insert for splice in splices)
+    if both and unchanged < _MIN_LIKENESS * max(len(old), len(new)):
         return whole
     return [Splice(at + splice.at, splice.delete, splice.insert) for splice in splices]
 
 
-def _without_crumbs(splices: list[Splice[str]], old: str) -> list[Splice[str]]:
-    """Join splices whose gap is smaller than what changes on either side of it."""
+def _join_close_splices(splices: list[Splice[str]], old: str) -> list[Splice[str]]:
+    """Join splices if the gap between them is smaller than the changes beside it."""
     joined: list[Splice[str]] = []
     for splice in splices:
         if joined:
@@ -478,7 +485,7 @@ def _without_crumbs(splices: list[Splice[str]], old: str) -> list[Splice[str]]:
     return joined
 
 
-def refined(splices: Sequence[Splice[str]], old: str) -> list[Splice[str]]:
+def refine_splices(splices: Sequence[Splice[str]], old: str) -> list[Splice[str]]:
     """Find the lines again that were taken out and put back at the same place."""
     result: list[Splice[str]] = []
     for splice in splices:
@@ -500,19 +507,19 @@ def refined(splices: Sequence[Splice[str]], old: str) -> list[Splice[str]]:
 # -- carrying over ---------------------------------------------------------------------------------
 
 
-def carried(
+def rebase_splices(
     theirs: Sequence[Splice[Run]], ours: Sequence[Splice[Run]], *, keep_all: bool
 ) -> list[Splice[Run]]:
-    """Return splices of one sequence as they apply to what others have made of it.
+    """Return splices of a sequence, moved so that they fit the sequence after other splices.
 
     Args:
-        theirs: What to carry over.
-        ours: What has become of the same sequence meanwhile.
-        keep_all: Whether to put in also what stands for something that is gone meanwhile.
+        theirs: The splices to move.
+        ours: The other splices of the same sequence.
+        keep_all: Whether to keep insertions that replace text that is gone by now.
     """
     result: list[Splice[Run]] = []
     for their in theirs:
-        alive = _alive(their.at, their.end, ours)
+        alive = _remaining_ranges(their.at, their.end, ours)
         left = sum(end - start for start, end in alive)
         if their.delete and not left and not keep_all:
             continue
@@ -523,8 +530,8 @@ def carried(
     return result
 
 
-def _alive(start: int, end: int, ours: Sequence[Splice[Run]]) -> list[tuple[int, int]]:
-    """Return the ranges, in what others have made, of what they left of a range."""
+def _remaining_ranges(start: int, end: int, ours: Sequence[Splice[Run]]) -> list[tuple[int, int]]:
+    """Return the ranges that are left of a range after other splices."""
     ranges: list[tuple[int, int]] = []
     shift = at = 0
     for our in ours:
@@ -536,7 +543,7 @@ def _alive(start: int, end: int, ours: Sequence[Splice[Run]]) -> list[tuple[int,
 
 
 def _moved(place: int, ours: Sequence[Splice[Run]]) -> int:
-    """Return a place as others have moved it; before what they put in at the same place."""
+    """Return a place after other splices; before their insertions at the same place."""
     shift = 0
     for our in ours:
         if our.at >= place:
@@ -552,3 +559,135 @@ def splice_text(sequence: Run, splices: Sequence[Splice[Run]]) -> Run:
     for splice in reversed(splices):
         sequence = sequence[: splice.at] + splice.insert + sequence[splice.end :]
     return sequence
+
+
+# -- lines through an edit -------------------------------------------------------------------------
+
+_ALIKE = 0.6
+_HARDLY = 0.3
+_COMPARED = 2_000
+"""Only so many characters of two lines, and so many pairs of lines, are compared."""
+_FIRST_EDITS, _LAST_EDITS = 16, 48
+"""A line names its first and its latest edits only, so that the list stays short."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditStamp:
+    """The number and the label that an edit gives to its lines."""
+
+    number: int
+    label: Label
+    own_hands: bool = False
+    """The owner wrote it: a line that is not similar to an old line is new."""
+
+
+def _edits(lines: Sequence[Line], number: int) -> tuple[int, ...]:
+    numbers = sorted({edit for line in lines for edit in line.edits} | {number})
+    if len(numbers) > _FIRST_EDITS + _LAST_EDITS:
+        numbers = numbers[:_FIRST_EDITS] + numbers[-_LAST_EDITS:]
+    return tuple(numbers)
+
+
+def _is_similar(old: str, new: str) -> bool:
+    old, new = old[:_COMPARED], new[:_COMPARED]
+    pairs, others = _pairs(old), _pairs(new)
+    # Cheap, and what has few pairs of letters in common is not alike by any measure.
+    if 2 * len(pairs & others) < _HARDLY * (len(pairs) + len(others)):
+        return False
+    return SequenceMatcher(None, old, new, autojunk=False).ratio() > _ALIKE
+
+
+def _pairs(text: str) -> set[str]:
+    return {text[at : at + 2] for at in range(max(len(text) - 1, 1))}
+
+
+def shared_ends(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+    """Return how many entries are the same at the beginning, and then at the end."""
+    shorter = min(len(old), len(new))
+    before = 0
+    while before < shorter and old[before] == new[before]:
+        before += 1
+    after = 0
+    while after < shorter - before and old[-1 - after] == new[-1 - after]:
+        after += 1
+    return before, after
+
+
+def carry(
+    old: Sequence[Line], new: Sequence[str], stamp: EditStamp, past: Sequence[Line] | None = None
+) -> list[Line]:
+    """Return the lines after an edit, each with its edits and its label.
+
+    Args:
+        old: The lines before.
+        new: The texts after.
+        stamp: The number and label for the lines of this edit.
+        past: For an edit that restores former lines: these lines.
+    """
+    before, after = shared_ends([line.text for line in old], new)
+    middle = old[before : len(old) - after]
+    texts = new[before : len(new) - after]
+    if past is not None:
+        carried = _restored_lines(middle, texts, stamp, past)
+    else:
+        carried = _changed_lines(middle, texts, stamp)
+    return [*old[:before], *carried, *old[len(old) - after :]]
+
+
+def _changed_lines(old: Sequence[Line], new: Sequence[str], stamp: EditStamp) -> list[Line]:
+    if not old:
+        return [Line(text, (stamp.number,), stamp.label) for text in new]
+    matcher = SequenceMatcher(None, [line.text for line in old], new, autojunk=False)
+    steps = matcher.get_opcodes()
+    removed = [
+        line
+        for tag, first, last, _, _ in steps
+        if tag in ("delete", "replace")
+        for line in old[first:last]
+        if line.text.strip()
+    ]
+    exact: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in removed:
+        exact[line.text].append(line)
+    made = sum(last - first for tag, _, _, first, last in steps if tag != "equal")
+    compared = removed if made * len(removed) <= _COMPARED else []
+    result: list[Line] = []
+    for tag, first, last, begin, end in steps:
+        if tag == "equal":
+            result += old[first:last]
+            continue
+        for text in new[begin:end]:
+            # A line that was moved is the same line, wherever it went.
+            moved = exact[text]
+            if len(moved) == 1:
+                result.append(moved[0])
+                continue
+            alike = moved or [line for line in compared if _is_similar(line.text, text)]
+            replaced = old[first:last] if not stamp.own_hands or not compared else ()
+            label = Label.join([stamp.label, *(line.label for line in (*alike, *replaced))])
+            result.append(Line(text, _edits(alike, stamp.number), label))
+    return result
+
+
+def _restored_lines(
+    old: Sequence[Line], new: Sequence[str], stamp: EditStamp, past: Sequence[Line]
+) -> list[Line]:
+    known: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in (*past, *old):
+        if line not in known[line.text]:
+            known[line.text].append(line)
+    # What is neither as it was nor as it is was put together from both, no one knows how.
+    rest = Label.join([stamp.label, *(line.label for line in (*old, *past))])
+    in_turn: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in past:
+        in_turn[line.text].append(line)
+    result: list[Line] = []
+    for text in new:
+        if in_turn[text]:
+            result.append(in_turn[text].pop(0))
+        elif known[text]:
+            result.append(known[text][0])
+        else:
+            similar = [line for line in old if _is_similar(line.text, text)][:8]
+            result.append(Line(text, _edits(similar, stamp.number), rest))
+    return result

@@ -1,4 +1,4 @@
-"""Words of a text in any script, and the digest by which two writings of one text are the same."""
+"""Words of a text in any script, and a digest that ignores case, spacing and punctuation."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import re
 import threading
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from asterism.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,23 +55,23 @@ def words(text: str) -> list[str]:
     """Return the words of a text as they are compared: any script, one case, one way to write.
 
     Numbers keep their points, colons and dashes (`3.5`, `14:30`, `2026-07-04`), signs of money,
-    per cent and pictures are words, and what is written without spaces is cut into pairs.
+    per cent and pictures are words, and scripts without spaces are cut into pairs.
     """
     if text.isascii():
-        found = _ASCII.findall(text.lower())
-        return [_THOUSANDS.sub("", word) if "," in word else word for word in found]
+        result = _ASCII.findall(text.lower())
+        return [_THOUSANDS.sub("", word) if "," in word else word for word in result]
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    found: list[str] = []
+    result: list[str] = []
     hidden, word = _patterns()
     for match in word.finditer(hidden.sub("", plain.translate(_APOSTROPHES))):
         word = match[0]
         if match.lastgroup == "unspaced":
-            found.extend(_pairs(word))
+            result.extend(_pairs(word))
         elif "," in word:
-            found.append(_THOUSANDS.sub("", word))
+            result.append(_THOUSANDS.sub("", word))
         else:
-            found.append(word)
-    return found
+            result.append(word)
+    return result
 
 
 def terms(text: str) -> list[str]:
@@ -94,10 +95,10 @@ def singular(word: str) -> str:
 
 def digest(text: str) -> str:
     """Return the SHA-256 of a text's words: equal whatever its spacing, case and punctuation."""
-    found = words(text)
+    word_list = words(text)
     # A text without a word, such as "?!", is known by its characters.
-    kept = found or unicodedata.normalize("NFKC", text).split()
-    return sha256("\x1f".join(kept).encode("utf-8", "surrogatepass")).hexdigest()
+    parts = word_list or unicodedata.normalize("NFKC", text).split()
+    return sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _pairs(run: str) -> list[str]:
@@ -128,19 +129,19 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 def _classes() -> dict[str, str]:
     """Return marks, symbols and signs that show nothing in the form of character classes."""
     kinds = {"Mn": "M", "Mc": "M", "Me": "M", "So": "S", "Sc": "S", "Cf": "C"}
-    found: dict[str, list[list[int]]] = {"M": [], "S": [], "C": []}
+    ranges_by_kind: dict[str, list[list[int]]] = {"M": [], "S": [], "C": []}
     for code in (*range(0x80, 0x3100), *range(0xA000, 0x10000), *range(0x1F000, 0x1FB00)):
         kind = kinds.get(unicodedata.category(chr(code)))
         if kind is None:
             continue
-        ranges = found[kind]
+        ranges = ranges_by_kind[kind]
         if ranges and ranges[-1][1] == code - 1:
             ranges[-1][1] = code
         else:
             ranges.append([code, code])
     return {
         kind: "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
-        for kind, ranges in found.items()
+        for kind, ranges in ranges_by_kind.items()
     }
 
 
@@ -159,7 +160,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TokenSummary:
-    """What the tokens of a text tell."""
+    """The vector of a text and the weight of its tokens."""
 
     vector: bytes
     """Zeros for a text without words."""
@@ -227,9 +228,9 @@ def cosine(a: bytes, b: bytes) -> float:
 
     if len(a) != len(b) or not a:
         return 0.0
-    one, two = (np.frombuffer(each, dtype=np.int8).astype(np.float32) for each in (a, b))
-    norms = float(np.linalg.norm(one)) * float(np.linalg.norm(two))
-    return min(1.0, max(-1.0, float(one @ two) / norms)) if norms else 0.0
+    first, second = (np.frombuffer(each, dtype=np.int8).astype(np.float32) for each in (a, b))
+    norms = float(np.linalg.norm(first)) * float(np.linalg.norm(second))
+    return min(1.0, max(-1.0, float(first @ second) / norms)) if norms else 0.0
 
 
 def nearest(query: bytes, vectors: Sequence[bytes], most: int) -> list[tuple[int, float]]:
@@ -250,10 +251,10 @@ def nearest(query: bytes, vectors: Sequence[bytes], most: int) -> list[tuple[int
         norms = np.sqrt(np.einsum("ij,ij->i", floats, floats))
         scores[first : first + len(some)] = floats @ wanted / np.maximum(norms * length, 1e-9)
     most = min(most, len(vectors))
-    kept = np.argpartition(-scores, most - 1)[:most]
+    best = np.argpartition(-scores, most - 1)[:most]
     # Equal scores come in the order of the vectors, so that an answer does not change by itself.
-    kept = kept[np.lexsort((kept, -scores[kept]))]
-    return [(int(place), float(scores[place])) for place in kept]
+    best = best[np.lexsort((best, -scores[best]))]
+    return [(int(place), float(scores[place])) for place in best]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +262,7 @@ class _Weights:
     tokenizer: Tokenizer
     table: NDArray[np.float16]
     lengths: NDArray[np.float32]
-    """How long each row of the table is, as far as it was used; else zero."""
+    """The length of each row of the table that was used; zero for the others."""
 
     def read(self, text: str) -> TokenSummary:
         import numpy as np
@@ -285,12 +286,12 @@ class _Weights:
     def _lengths_of(self, tokens: list[int]) -> NDArray[np.float32]:
         import numpy as np
 
-        found = self.lengths.take(tokens)
-        if not found.all():
+        lengths = self.lengths.take(tokens)
+        if not lengths.all():
             rows = self.table.take(tokens, axis=0).astype(np.float32)
-            found = np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1e-9)
-            self.lengths[tokens] = found
-        return found
+            lengths = np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 1e-9)
+            self.lengths[tokens] = lengths
+        return lengths
 
 
 def _read(package: str) -> _Weights:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
 from asterism.models.endpoint import shorten
+from asterism.records import dataclass
 
 if TYPE_CHECKING:
     from asterism.ports import ModelRequest

@@ -15,7 +15,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,7 +24,9 @@ import orjson
 from asterism import plugins
 from asterism.errors import ConfigError, ModelError, ModelGarbled, ModelRefused, ModelUnavailable
 from asterism.private import read_regular
+from asterism.records import dataclass
 from asterism.types.agents import now_ms
+from asterism.types.turns import without_times
 
 if TYPE_CHECKING:
     from asterism.ports import ModelRequest
@@ -111,7 +112,7 @@ class Cassette:
             path: The file.
             mode: "record" appends to it, "play" answers from it.
             speed: How fast it plays: 1 as it was recorded, 2 twice as fast, 0 without any pause.
-            loose: Play by order whatever is not on the tape byte for byte.
+            loose: Play by order whatever is not on the tape word for word.
         """
         self.path = Path(path)
         self.plays = mode == "play"
@@ -137,9 +138,9 @@ class Cassette:
 
     def play(self, request: RecordedRequest) -> Playback:
         """Return the answer to a request that is on the tape."""
-        found = self._find(request)
-        self._remaining.pop(found.line, None)
-        return Playback(found, self._speed)
+        exchange = self._find(request)
+        self._remaining.pop(exchange.line, None)
+        return Playback(exchange, self._speed)
 
     @property
     def _remaining(self) -> dict[int, Exchange]:
@@ -151,7 +152,7 @@ class Cassette:
     def _find(self, request: RecordedRequest) -> Exchange:
         for same in (
             self._by_body.get((request.model, request.body)),
-            self._by_meaning.get(_without_streaming(request.body)),
+            self._by_meaning.get(_meaning(request.body)),
         ):
             if same:
                 # Asked once more than recorded, it all begins again.
@@ -165,17 +166,19 @@ class Cassette:
 
     @cached_property
     def _by_body(self) -> dict[tuple[str, bytes], list[Exchange]]:
-        found: dict[tuple[str, bytes], list[Exchange]] = {}
+        exchanges: dict[tuple[str, bytes], list[Exchange]] = {}
         for exchange in self.exchanges:
-            found.setdefault((exchange.request.model, exchange.request.body), []).append(exchange)
-        return found
+            exchanges.setdefault((exchange.request.model, exchange.request.body), []).append(
+                exchange
+            )
+        return exchanges
 
     @cached_property
     def _by_meaning(self) -> dict[bytes, list[Exchange]]:
-        found: dict[bytes, list[Exchange]] = {}
+        exchanges: dict[bytes, list[Exchange]] = {}
         for exchange in self.exchanges:
-            found.setdefault(_without_streaming(exchange.request.body), []).append(exchange)
-        return found
+            exchanges.setdefault(_meaning(exchange.request.body), []).append(exchange)
+        return exchanges
 
     def _missing(self, request: RecordedRequest) -> ModelRefused:
         named = f"The cassette {self.path.name} has no answer to this request to {request.model!r}"
@@ -289,7 +292,7 @@ class Recording:
         self._end = "whole"
         self._error: dict[str, Any] | None = None
 
-    def answered(self, status: int, headers: Mapping[str, str], read: Read) -> Read:
+    def note_answer(self, status: int, headers: Mapping[str, str], read: Read) -> Read:
         """Note how the answer begins; return a way to read on that takes notes."""
         self._status = status
         self._headers = {
@@ -312,7 +315,7 @@ class Recording:
 
         return read_on
 
-    def failed(self, problem: ModelError) -> None:
+    def note_failure(self, problem: ModelError) -> None:
         """Note that the network failed."""
         self._end = "failed"
         kind = next(
@@ -322,7 +325,7 @@ class Recording:
         if isinstance(problem, ModelUnavailable):
             self._error |= {"slow": problem.slow, "begun": problem.begun}
 
-    def abandoned(self) -> None:
+    def note_abandoned(self) -> None:
         """Note that nobody waits for the rest any more."""
         self._end = "given up"
 
@@ -361,7 +364,7 @@ class Recording:
         return data.replace(self._secret.encode(), "…".encode()) if self._secret else data
 
 
-def asked_for(
+def taped_request(
     vendor: str, address: str, path: str, request: ModelRequest, body: bytes
 ) -> RecordedRequest:
     """Return a request as it is written on a tape."""
@@ -377,15 +380,15 @@ def read_tape(path: Path) -> list[Exchange]:
             f"The cassette {path} cannot be read: {error.strerror}. Name a tape that was recorded "
             'with "asterism chat --record FILE". Nothing was asked.'
         ) from None
-    found: list[Exchange] = []
+    exchanges: list[Exchange] = []
     torn: list[int] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found.append(_exchange(number, orjson.loads(line)))
+                exchanges.append(_exchange(number, orjson.loads(line)))
             except (ValueError, KeyError, TypeError, AttributeError):
                 torn.append(number)
-    if torn and not found:
+    if torn and not exchanges:
         raise ConfigError(
             f"{path} is not a cassette of format {FORMAT}: line {torn[0]} is not a recorded "
             "exchange. "
@@ -393,7 +396,7 @@ def read_tape(path: Path) -> list[Exchange]:
         )
     for number in torn:
         _log.warning("cassette %s: line %d is torn and was passed over", path.name, number)
-    return found
+    return exchanges
 
 
 def _exchange(number: int, record: dict[str, Any]) -> Exchange:
@@ -479,12 +482,12 @@ def _common_prefix_length(first: bytes, second: bytes) -> int:
     return low
 
 
-def _without_streaming(body: bytes) -> bytes:
-    """Return what a request says apart from whether somebody watches the answer come in."""
+def _meaning(body: bytes) -> bytes:
+    """Return what a request says, whenever it is sent and whether or not its answer is watched."""
     table = _table(body)
     for name in _STREAMING:
         table.pop(name, None)
-    return orjson.dumps(table) if table else body
+    return without_times(orjson.dumps(table) if table else body)
 
 
 def _table(body: bytes) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import random
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from asterism.config.load import CurrentSettings
 from asterism.config.settings import Settings
@@ -47,6 +47,7 @@ from asterism.ports import (
     Profiled,
     Sleep,
 )
+from asterism.records import dataclass
 from asterism.telemetry import ModelWatch, record_failover
 from asterism.telemetry.redaction import SECRETS, RequestRedactor, redact_name
 from asterism.types.agents import DEFAULT_MODEL, chain_of
@@ -97,7 +98,7 @@ class CircuitBreaker:
         """Note that a request is made."""
         self._request_open = True
 
-    def succeeded(self) -> bool:
+    def note_success(self) -> bool:
         """Note a success; tell whether there was trouble before."""
         had_trouble, self._failures = self._failures > 0, 0
         self._pause_length, self._paused_until, self._request_open = _FIRST_PAUSE, 0.0, False
@@ -107,7 +108,7 @@ class CircuitBreaker:
         """Note that a request ended without telling how the server is."""
         self._request_open = False
 
-    def failed(self) -> None:
+    def note_failure(self) -> None:
         """Note a failure."""
         self._failures += 1
         self._request_open = False
@@ -189,7 +190,7 @@ class Chain:
                 output = f"{reply.text}{reply.reasoning}{reply.finish}"
                 if reply.calls or reply.thought or not output.isascii():
                     reply = _sanitize(reply)
-                return reply.said_by(model)
+                return reply.with_model(model)
         raise _combined_error(problems)
 
     async def _ask_with_retries(
@@ -292,22 +293,22 @@ class Chain:
             if isinstance(error, ModelBusy):
                 breaker.request_abandoned()
             else:
-                breaker.failed()
+                breaker.note_failure()
             raise
         except ModelGarbled:
             budget.presume(hold)
-            breaker.failed()
+            breaker.note_failure()
             raise
         except ModelError:
             # The server is well: it has read the request and said no.
             budget.release(hold)
-            breaker.succeeded()
+            breaker.note_success()
             raise
         except BaseException:
             budget.presume(hold)
             breaker.request_abandoned()
             raise
-        breaker.succeeded()
+        breaker.note_success()
         budget.settle(hold, reply)
         if not pace.is_unlimited:
             pace.adjust(reply.usage.total - estimate)
@@ -556,11 +557,11 @@ class ModelRegistry:
 
     def chain(self, model: str) -> tuple[str, ...]:
         """Return the models that an agent's names, as `vendor:name`; `default` is configured."""
-        found = self._chains.get(model)
-        if found is None:
+        chain = self._chains.get(model)
+        if chain is None:
             named = self._settings.current.default_model if model == DEFAULT_MODEL else model
-            found = self._chains[model] = chain_of(named)
-        return found
+            chain = self._chains[model] = chain_of(named)
+        return chain
 
     def link(self, model: str) -> ChainLink:
         """Return the port and all that is known of a model such as `openai:gpt-4.1-mini`."""
@@ -590,10 +591,10 @@ class ModelRegistry:
         """Return an encoder by its name in the configuration; None for `none`."""
         if name == "none":
             return None
-        found = self._encoders.get(name)
-        if found is None:
-            found = self._encoders[name] = self._make_encoder(name)
-        return found
+        encoder = self._encoders.get(name)
+        if encoder is None:
+            encoder = self._encoders[name] = self._make_encoder(name)
+        return encoder
 
     def breakers(self) -> dict[str, bool]:
         """Return whether each vendor that was asked is left alone since it fails."""

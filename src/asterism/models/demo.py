@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.types.turns import Call, Reply, Usage
+from asterism.types.turns import Call, Reply, Usage, without_stamp
 
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
@@ -51,7 +51,8 @@ def _answer(request: ModelRequest) -> tuple[str, Call | None]:
     if last and last[-1].get("role") == "tool":
         return _report(last), None
     # A note of the system may stand after what the person wrote.
-    question = next((_text(each) for each in reversed(last) if each.get("role") == "user"), "")
+    said = next((_text(each) for each in reversed(last) if each.get("role") == "user"), "")
+    question = without_stamp(said)
     tools = _names(request.tools)
     if call := CALL.match(question):
         name, arguments = call.groups()

@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -30,7 +29,8 @@ from asterism.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from asterism.models.cassette import RecordedFailure, RecordedTimeout, asked_for
+from asterism.models.cassette import RecordedFailure, RecordedTimeout, taped_request
+from asterism.records import dataclass
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -95,11 +95,11 @@ class Endpoint:
         self._named = "" if options.get("unnamed") else self.address
         self._target = parts._replace(path=parts.path + path).geturl()
         self._keys = VendorKeys.find(vendor, options)
-        found = self._keys.found
+        keys = self._keys.all
         # Headers of a session cost less than those of a request, which keys in rotation need.
-        self._session_headers = headers(found[0] if found else "") if len(found) < 2 else {}
-        self._key_headers = {key: headers(key) for key in found} if len(found) > 1 else {}
-        self._lacks_key = not found and (
+        self._session_headers = headers(keys[0] if keys else "") if len(keys) < 2 else {}
+        self._key_headers = {key: headers(key) for key in keys} if len(keys) > 1 else {}
+        self._lacks_key = not keys and (
             bool(options.get("key_env")) or (bool(home) and not self.loopback)
         )
         self._path = path
@@ -148,7 +148,7 @@ class Endpoint:
         try:
             if self._cassette is None:
                 return await self._exchange(body, key, answer)
-            recorded = asked_for(self._vendor, self.address, self._path, request, body)
+            recorded = taped_request(self._vendor, self.address, self._path, request, body)
             if self._plays:
                 tape = self._cassette.play(recorded)
                 return await _read_answer(*await tape.answer(), tape.read, answer)
@@ -159,12 +159,12 @@ class Endpoint:
                 raise error.problem from None
             problem = self._peer(key).explain(error, request.model, len(body))
             if recording is not None and not isinstance(error, RequestRejected | MalformedAnswer):
-                recording.failed(problem)
+                recording.note_failure(problem)
             # Not chained: aiohttp's errors carry the request's headers, and so the key.
             raise problem from None
         except asyncio.CancelledError:
             if recording is not None:
-                recording.abandoned()
+                recording.note_abandoned()
             raise
         finally:
             if recording is not None:
@@ -188,7 +188,7 @@ class Endpoint:
             ) as response:
                 read: Read = response.content.readany
                 if recording is not None:
-                    read = recording.answered(response.status, response.headers, read)
+                    read = recording.note_answer(response.status, response.headers, read)
                 await _read_answer(response.status, response.headers, read, answer)
         except self._http.ClientOSError as error:
             unsent = self._http.ClientConnectionResetError
@@ -233,12 +233,12 @@ class Endpoint:
 class VendorKeys:
     """One vendor's keys; when one is refused or has had too many requests, the next is used."""
 
-    def __init__(self, vendor: str, found: list[str], name: str) -> None:
-        self.found = found
+    def __init__(self, vendor: str, keys: list[str], name: str) -> None:
+        self.all = keys
         self.name = name
         """The variable or setting where they belong."""
         self._vendor = vendor
-        self._paused_until = dict.fromkeys(found, 0.0)
+        self._paused_until = dict.fromkeys(keys, 0.0)
 
     @staticmethod
     def find(
@@ -290,11 +290,11 @@ class VendorKeys:
 
     def _usable(self) -> list[str]:
         """Return the keys that are not paused, or the one that is paused the shortest."""
-        if len(self.found) < 2:
-            return self.found or [""]
+        if len(self.all) < 2:
+            return self.all or [""]
         now = time.monotonic()
-        usable = [key for key in self.found if self._paused_until[key] <= now]
-        return usable or [min(self.found, key=self._paused_until.__getitem__)]
+        usable = [key for key in self.all if self._paused_until[key] <= now]
+        return usable or [min(self.all, key=self._paused_until.__getitem__)]
 
     def _pause(self, key: str, error: KeyRefused | ModelBusy) -> None:
         pause = error.retry_after or _KEY_PAUSE if isinstance(error, ModelBusy) else float("inf")
@@ -371,9 +371,9 @@ def split_address(vendor: str, base_url: str) -> SplitResult:
         sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
         if sound and "@" not in parts.netloc:
             return parts._replace(path=parts.path.rstrip("/"), fragment="")
-    shown = shorten(base_url.rpartition("@")[2])
+    address = shorten(base_url.rpartition("@")[2])
     raise ConfigError(
-        f"models.{vendor}.base_url is {shown!r}; the address of a server is needed, without user "
+        f"models.{vendor}.base_url is {address!r}; the address of a server is needed, without user "
         "or password, such as http://127.0.0.1:11434/v1."
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
@@ -43,8 +43,9 @@ _STREAMING_FIELDS = b',"stream":true,"stream_options":{"include_usage":true}}'
 class OpenAI:
     """The models of one vendor that speaks this wire format, asked over HTTP.
 
-    Options: those of `Endpoint`, and `options`, a table of further fields for every request such
-    as `temperature`.
+    Options: those of `Endpoint`; `options`, a table of further fields for every request such as
+    `temperature`; and `on_prompt`, called with the tokens of the prompt and how many of them were
+    cached, which llama.cpp tells before it answers.
     """
 
     def __init__(self, vendor: str, options: dict[str, Any]) -> None:
@@ -65,7 +66,8 @@ class OpenAI:
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Ask the model once."""
         body = self._body(request, streamed=emit is not None)
-        answer = await self._endpoint.ask(request, body, lambda: ChatReplyParser(emit))
+        on_prompt = self._options.get("on_prompt")
+        answer = await self._endpoint.ask(request, body, lambda: ChatReplyParser(emit, on_prompt))
         reply = answer.reply(len(body))
         if reply.finish == "content_filter" and not (reply.text or reply.calls):
             raise ContentRefused(
@@ -153,10 +155,13 @@ _ADDRESS_HINT = "It usually ends in /v1."
 class ChatReplyParser:
     """A reply in the making. Pieces of it are emitted as they come."""
 
-    def __init__(self, emit: Emit | None = None) -> None:
+    def __init__(
+        self, emit: Emit | None = None, on_prompt: Callable[[int, int], None] | None = None
+    ) -> None:
         self.done = False
         self.finish = ""
         self._emit = emit
+        self._on_prompt = on_prompt
         self._lines = EventLines()
         self._text = StreamedText()
         self._reasoning = StreamedText()
@@ -242,6 +247,9 @@ class ChatReplyParser:
         if event.get("error"):
             raise RequestRejected.from_table(event)
         self._take_usage(event.get("usage"))
+        if self._on_prompt is not None and (read := event.get("prompt_progress")):
+            progress = _table(read)
+            self._on_prompt(_count(progress.get("total")), _count(progress.get("cache")))
         for each in _list(event.get("choices") or []):
             choice = _table(each)
             if not choice.get("index"):

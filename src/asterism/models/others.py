@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -43,6 +43,7 @@ from asterism.models.others_messages import (
     missing_credentials,
 )
 from asterism.ports import ModelRequest
+from asterism.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,12 +126,12 @@ class OtherVendor:
         async def ask(client: VendorClient, key: str) -> list[Sequence[float]]:
             assert client.make_encoder is not None
             try:
-                found = await client.make_encoder(model).embed(
+                result = await client.make_encoder(model).embed(
                     texts,
                     input_type="query" if question else "document",
                     settings={"truncate": True},
                 )
-                return list(found.embeddings)
+                return list(result.embeddings)
             except Exception as error:  # noqa: BLE001 -- nothing but our own errors may leave
                 sent = sum(map(len, texts))
                 raise explain(error, self._peer(client, key), model, sent, links=False) from None
@@ -141,7 +142,7 @@ class OtherVendor:
         self, request: ModelRequest, ask: Callable[[VendorClient, str], Awaitable[T]]
     ) -> T:
         """Ask with the first key that is taken."""
-        if self._kind.needs_key and not self._keys.found:
+        if self._kind.needs_key and not self._keys.all:
             raise self._keys.missing(request.model)
         begun = False
 
@@ -325,19 +326,19 @@ class VendorEncoder:
         import numpy as np
 
         with_words = [row for row, text in enumerate(texts) if text.strip()]
-        found: list[Sequence[float]] = []
+        vectors: list[Sequence[float]] = []
         for first in range(0, len(with_words), _AT_ONCE):
             some = [texts[row] for row in with_words[first : first + _AT_ONCE]]
-            found += await self._port.embed(self.name.partition(":")[2], some, question=question)
+            vectors += await self._port.embed(self.name.partition(":")[2], some, question=question)
         if not with_words:
             return np.zeros((len(texts), 0), dtype=np.float32)
-        sizes = {len(vector) for vector in found}
-        if len(found) != len(with_words) or len(sizes) != 1:
+        sizes = {len(vector) for vector in vectors}
+        if len(vectors) != len(with_words) or len(sizes) != 1:
             raise ModelGarbled(
-                f"The model {self.name!r} gave {len(found)} vectors for {len(with_words)} texts, "
+                f"The model {self.name!r} gave {len(vectors)} vectors for {len(with_words)} texts, "
                 "or vectors of several sizes. Nothing of it was kept."
             )
-        rows = np.array(found, dtype=np.float32)
+        rows = np.array(vectors, dtype=np.float32)
         matrix = np.zeros((len(texts), rows.shape[1]), dtype=np.float32)
         matrix[with_words] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
         return matrix

@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -30,6 +30,7 @@ from asterism.models.endpoint import (
     is_loopback,
     shorten,
 )
+from asterism.records import dataclass
 from asterism.types.turns import Call, Reply, Usage
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class HistoryConverter:
         return self._tools.get(wire, _convert_tools) if wire else []
 
     def _recall(self, thought: bytes, by: str) -> ModelResponse | None:
-        return self._thoughts.get(thought, lambda kept: load_thought(kept, by))
+        return self._thoughts.get(thought, lambda record: load_thought(record, by))
 
 
 class ConversionCache(Generic[_Value]):

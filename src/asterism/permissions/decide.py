@@ -1,14 +1,15 @@
-"""Patterns for texts, recipients, hosts and paths: one at a time, or many asked at once."""
+"""The one decision about a call, a verb or a write to memory; policies, grants, their patterns."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, StrEnum
 from typing import Any
 
+from asterism.records import dataclass
 from asterism.types.agents import OWNER, OWNER_ALONE, PUBLIC, Audience, Participants, Trust
 from asterism.types.memory import Permission
 from asterism.types.permissions import (
@@ -35,7 +36,7 @@ from asterism.types.values import (
 )
 
 Test = Callable[[str], Any]
-"""Tells whether a text is meant by a pattern."""
+"""Tells whether a text matches a pattern."""
 
 _BEYOND_HOST = re.compile(r"[/?#@]")
 _UPWARDS = re.compile(
@@ -56,7 +57,7 @@ class PatternKind(Enum):
     PATH = "path"
 
     def read(self, text: str) -> tuple[str, ...] | None:
-        """Return what a text names, in the form in which it is compared; None if unreadable."""
+        """Return the values in a text, in the form for comparison; None if it is unreadable."""
         if self is PatternKind.RECIPIENT:
             return recipients_in(text)
         if self is PatternKind.TEXT:
@@ -66,18 +67,18 @@ class PatternKind(Enum):
 
 
 def _certain_path(path: str) -> str | None:
-    """Return a path in plain form; None if nobody here can tell where it leads.
+    """Return a path in plain form; None if it is not certain which file it means.
 
-    Where a way up or the folder of another user leads depends on who opens it.
+    The meaning of `..`, or of the home of another user, depends on who opens it.
     """
     plain = plain_path(path)
     return None if plain is None or plain.startswith(("..", "~", "$")) else plain
 
 
 def glob(pattern: str, *, loosely: bool = False) -> Test:
-    """Compile a glob, where `*` stands for any text; behind `re:` stands a regular expression.
+    """Compile a glob, where `*` matches any text, or a regular expression after `re:`.
 
-    Loosely, an expression ignores case, and a way up in a text does not matter.
+    With `loosely`, an expression ignores case, and `..` in a text is allowed.
     """
     if pattern.startswith("re:"):
         flags = re.DOTALL | re.IGNORECASE if loosely else re.DOTALL
@@ -90,12 +91,12 @@ def glob(pattern: str, *, loosely: bool = False) -> Test:
     ).fullmatch
     if loosely or "/" not in pattern:
         return fits
-    # A way up leads out of the folder or the address that the pattern means.
+    # `..` leaves the folder or the address that the pattern means.
     return lambda text: fits(text) and not _UPWARDS.search(text)
 
 
 def path_glob(pattern: str) -> Test:
-    """Compile a glob for paths: `*` stays within a folder, `**` goes below it."""
+    """Compile a glob for paths: `*` matches within a folder, `**` also in folders below it."""
     out = ""
     for piece in re.split(r"(/\*\*(?=/|$)|\*\*|\*|\?)", plain_path(pattern) or pattern):
         match piece:
@@ -119,26 +120,26 @@ def path_glob(pattern: str) -> Test:
 
 
 def host_glob(pattern: str) -> str:
-    """Return a pattern for hosts in the one spelling in which hosts are compared."""
+    """Return a pattern for hosts in the spelling in which hosts are compared."""
     below = "*." if pattern.startswith("*.") else ""
     name = pattern.removeprefix(below)
-    # With a path, a name or a port it means more than a host, and no host fits it.
+    # With a path, a user name or a port it is more than a host, and matches no host.
     if not _is_glob(name) and not _BEYOND_HOST.search(name) and name.count(":") != 1:
         name = host_of(name) or name
     return (below + name).lower().removesuffix(".")
 
 
 def recipient_globs(pattern: str) -> tuple[str, ...]:
-    """Return the recipients that a pattern means, in the form in which these are compared."""
+    """Return the recipients that a pattern means, in the form for comparison."""
     if not _is_glob(pattern):
         return recipients_in(pattern) or (pattern,)
-    found: list[str] = []
+    recipients: list[str] = []
     for part in _SEPARATOR.split(plain_name(pattern) or pattern):
         display = _DISPLAY_FORM.fullmatch(part.strip())
-        one = _MAILTO.sub("", (display[1] if display else part).strip(), count=1)
-        local, at, domain = one.rpartition("@")
-        found.append(f"{local.lower()}@{host_glob(domain)}" if at and local else one)
-    return tuple(one for one in found if one) or (pattern,)
+        recipient = _MAILTO.sub("", (display[1] if display else part).strip(), count=1)
+        local, at, domain = recipient.rpartition("@")
+        recipients.append(f"{local.lower()}@{host_glob(domain)}" if at and local else recipient)
+    return tuple(recipient for recipient in recipients if recipient) or (pattern,)
 
 
 def _loosely(text: str) -> str:
@@ -146,15 +147,15 @@ def _loosely(text: str) -> str:
 
 
 def _spellings(recipient: str) -> set[str]:
-    """Return a recipient in every way in which a pattern that denies may mean it, if several."""
+    """Return every spelling of a recipient that a denying pattern may use; empty if only one."""
     lowered = recipient.lower()
     if lowered == recipient and " " not in recipient and "xn--" not in recipient:
         return set()
-    found = {lowered, _loosely(recipient)}
+    spellings = {lowered, _loosely(recipient)}
     local, at, host = recipient.rpartition("@")
     if at and "xn--" in host:
-        found.add(f"{local}@{host_with_all_letters(host)}")
-    return found
+        spellings.add(f"{local}@{host_with_all_letters(host)}")
+    return spellings
 
 
 def _is_glob(pattern: str) -> bool:
@@ -162,7 +163,7 @@ def _is_glob(pattern: str) -> bool:
 
 
 class Patterns:
-    """The patterns of many, each known by a bit; says at once which of them a text fits."""
+    """The patterns of many policies, one bit each; tells in one step which of them a text fits."""
 
     def __init__(
         self, named: Iterable[tuple[int, Sequence[str]]], reading: PatternKind = PatternKind.TEXT
@@ -172,9 +173,9 @@ class Patterns:
         self._named = 0
         self._exactly = _Index()
         self._loosely = _Index(loosely=True)
-        """For those who deny or ask: an account is the same in other letters and with spaces."""
+        """For policies that deny or ask: case and spaces in an account are ignored."""
         self._changed = _Index(loosely=True)
-        """Those of them that mean more than what they mean exactly."""
+        """The loose patterns that differ from the exact ones."""
         for bit, patterns in named:
             if patterns:
                 self._named |= 1 << bit
@@ -184,11 +185,11 @@ class Patterns:
                 self._add(1 << bit, pattern)
 
     def fitting(self, values: Sequence[str] | None, allows: int) -> int:
-        """Return who has nothing against a call with these values.
+        """Return the policies that fit a call with these values.
 
-        Those among `allows` must have a pattern for every value, the others for one of them. A
-        value that cannot be read fits every pattern of the others and none of theirs; so do values
-        that are None.
+        A policy in `allows` must have a pattern for every value, any other policy for at least one.
+        A value that cannot be read, or is None, fits every pattern of the other policies and no
+        pattern of a policy in `allows`.
         """
         if values is None:
             return self._free | (self._named & ~allows)
@@ -209,7 +210,7 @@ class Patterns:
         return self._free | (every & allows) | (any_ & ~allows)
 
     def of(self, value: str) -> int:
-        """Return whose patterns a value fits; none if it cannot be read."""
+        """Return the policies whose patterns a value fits; none if it cannot be read."""
         texts = self._reading.read(value)
         fits = -1 if texts else 0
         for text in texts or ():
@@ -237,18 +238,18 @@ class Patterns:
 
     def _add_recipient(self, bit: int, pattern: str) -> None:
         is_expression = pattern.startswith("re:")
-        for one in (pattern,) if is_expression else recipient_globs(pattern):
-            loose = one if is_expression else _loosely(one)
-            self._exactly.add(bit, one)
+        for recipient in (pattern,) if is_expression else recipient_globs(pattern):
+            loose = recipient if is_expression else _loosely(recipient)
+            self._exactly.add(bit, recipient)
             self._loosely.add(bit, loose)
-            if is_expression or loose != one or "/" in one:
+            if is_expression or loose != recipient or "/" in recipient:
                 self._changed.add(bit, loose)
 
 
 class _Index:
-    """Patterns to be looked up.
+    """An index of patterns.
 
-    Those with a fixed beginning or end are looked up by it, only the rest is gone through.
+    Patterns with a fixed beginning or end are found by it; only the rest is tried one by one.
     """
 
     def __init__(self, *, loosely: bool = False) -> None:
@@ -260,7 +261,7 @@ class _Index:
         self._rest: list[tuple[int, Test]] = []
 
     def of(self, text: str) -> int:
-        """Return whose patterns a text fits."""
+        """Return the policies whose patterns a text fits."""
         fits = self._exact.get(text, 0)
         for length, by_start in self._starts.items():
             fits |= by_start.get(text[:length], 0)
@@ -306,15 +307,15 @@ class _Index:
             self._rest.append((bit, glob(pattern)))
 
 
-def _put(kept: dict[str, int], text: str, bit: int) -> None:
-    kept[text] = kept.get(text, 0) | bit
+def _put(bits: dict[str, int], text: str, bit: int) -> None:
+    bits[text] = bits.get(text, 0) | bit
 
 
 _MAX_KEPT = 4_096
 
 
 class Ruling(StrEnum):
-    """What a policy says."""
+    """The result of a policy."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -323,11 +324,11 @@ class Ruling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much may go by before a person is asked."""
+    """How much is allowed before a person is asked."""
 
     most: float
     span: int
-    """In milliseconds: the time that counts, up to now."""
+    """Milliseconds: the period before now that counts."""
     of: str = "calls"
     """`calls`, or `amount` for the sum of their amounts."""
     words: str = ""
@@ -336,7 +337,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One line of the authorizations. What it leaves empty, it does not ask for."""
+    """One policy of the authorizations. An empty field matches every call."""
 
     name: str
     ruling: Ruling
@@ -358,11 +359,11 @@ class Policy:
     amount_up_to: float | None = None
     amount_above: float | None = None
     trust_levels: tuple[Trust, ...] = ()
-    """Only in turns whose least trusted content is of one of these."""
+    """Only in turns whose least trusted content has one of these levels."""
     verbs: tuple[str, ...] = ()
     """For verbs instead of calls, such as `agent.create` or `block.*`."""
     reviewers: tuple[str, ...] = (OWNER,)
-    """Who may answer, where it asks: `owner`, `present`, `person:NAME` or `role:NAME`."""
+    """Who may answer when it asks: `owner`, `present`, `person:NAME` or `role:NAME`."""
     quota: Quota | None = None
     reason: str = ""
 
@@ -372,7 +373,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call that is to be judged."""
+    """A call that is waiting for a decision."""
 
     agent: str
     tool: str
@@ -380,51 +381,54 @@ class CallRequest:
     effects: tuple[Effect, ...]
     operation: str = ""
     trust: Trust = Trust.OWNER
-    """The least trusted content that was read before it."""
+    """The trust of the least trusted content that was read before it."""
     people: frozenset[str] = frozenset({OWNER})
-    """Who speaks, in every way that a policy may name them."""
+    """Who speaks, with every name that a policy may use for them."""
     asks: bool = False
-    """Whether its tool wants a person to be asked each time."""
+    """Whether its tool requires an approval each time."""
     audience: Audience = PUBLIC
-    """Who may see what it brings back."""
+    """Who may see its result."""
     participants: Participants = OWNER_ALONE
-    """Who is present, and sees it."""
+    """Who is present and will see the result."""
     names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What those present are called, by their ids."""
+    """The names of those present, by their ids."""
     definition: str = ""
-    """The digest of its tool, as `Tool.digest` gives it."""
+    """The digest of its tool, from `Tool.digest`."""
 
 
 class Policies:
-    """All policies of an owner, ready to be asked often.
+    """All policies of an owner, compiled for many decisions.
 
-    Policies are bits of a number, the first the lowest. Each part of a call gives the bits of those
-    that it fits, found by look-up where a pattern has a fixed end; what is left after all parts has
-    its lowest bit tested to the end. So two hundred policies cost little more than two.
+    Each policy is one bit of a number, the first policy the lowest bit. Each part of a call gives
+    the bits of the policies that it fits, by look-up where a pattern has a fixed end. The bits that
+    remain after all parts are tested from the lowest. So two hundred policies cost little more than
+    two.
     """
 
     def __init__(self, policies: Iterable[Policy] = ()) -> None:
         self.all = tuple(policies)
-        self._calls = tuple(one for one in self.all if not one.verbs)
-        self._verbs = [(one, _any_of(one.verbs)) for one in self.all if one.verbs]
+        self._calls = tuple(policy for policy in self.all if not policy.verbs)
+        self._verbs = [(policy, _any_of(policy.verbs)) for policy in self.all if policy.verbs]
         self._fitting: dict[tuple[str, str, str], int] = {}
-        named = [(bit, one) for bit, one in enumerate(self._calls)]
+        named = [(bit, policy) for bit, policy in enumerate(self._calls)]
         self._whom = [
-            (_any_of(one.agents), _any_of(one.tools), _any_of(one.operations)) for _, one in named
+            (_any_of(policy.agents), _any_of(policy.tools), _any_of(policy.operations))
+            for _, policy in named
         ]
-        self._allows = sum(1 << bit for bit, one in named if one.ruling is Ruling.ALLOW)
-        self._effects = _bits((bit, one.effects) for bit, one in named)
-        self._people = _bits((bit, one.people) for bit, one in named)
-        self._trust_levels = _bits((bit, one.trust_levels) for bit, one in named)
+        self._allows = sum(1 << bit for bit, policy in named if policy.ruling is Ruling.ALLOW)
+        self._effects = _bits((bit, policy.effects) for bit, policy in named)
+        self._people = _bits((bit, policy.people) for bit, policy in named)
+        self._trust_levels = _bits((bit, policy.trust_levels) for bit, policy in named)
         self._targets = {
-            name: Patterns(((bit, getattr(one, name)) for bit, one in named), reads)
+            name: Patterns(((bit, getattr(policy, name)) for bit, policy in named), reads)
             for name, reads in _TARGETS.items()
-            if any(getattr(one, name) for _, one in named)
+            if any(getattr(policy, name) for _, policy in named)
         }
         arguments = sorted({name for call in self._calls for name in call.arguments})
         self._arguments = {
             name: Patterns(
-                (bit, (one.arguments[name],) if name in one.arguments else ()) for bit, one in named
+                (bit, (policy.arguments[name],) if name in policy.arguments else ())
+                for bit, policy in named
             )
             for name in arguments
         }
@@ -447,13 +451,13 @@ class Policies:
         if fits and self._effects is not None:
             fits &= self._effects.of_effects(wanted.effects, self._allows)
         if _is_unreadable(wanted.effects):
-            # It may be done to anybody and anything.
+            # Its targets may be anybody and anything.
             fits &= ~self._allows
             return self._calls[(fits & -fits).bit_length() - 1] if fits else None
         return self._first_about(fits, wanted)
 
     def _first_about(self, fits: int, wanted: CallRequest) -> Policy | None:
-        """Return the first of those policies that fits what a call is done to, and how much."""
+        """Return the first of these policies that fits the targets and amounts of a call."""
         for name, patterns in self._targets.items():
             if not fits:
                 return None
@@ -472,7 +476,7 @@ class Policies:
         return None
 
     def _about(self, key: tuple[str, str, str]) -> int:
-        """Return the policies that are about such calls at all."""
+        """Return the policies for this agent, tool and operation."""
         if len(self._fitting) >= _MAX_KEPT:
             self._fitting.clear()
         agent, tool, operation = key
@@ -504,9 +508,9 @@ def _amounts_fit(policy: Policy, wanted: CallRequest) -> bool:
     if low is None and high is None:
         return True
     allows = policy.ruling is Ruling.ALLOW
-    # An amount that cannot be read may be any: it is above every bound, and nothing that allows
+    # An unreadable amount may have any value: it is above every bound, and no policy that allows
     # within bounds covers it.
-    if allows and any(one.amount_unreadable for one in wanted.effects):
+    if allows and any(effect.amount_unreadable for effect in wanted.effects):
         return False
     amounts = [effect.counted for effect in wanted.effects if effect.counted is not None]
     covers = all if allows else any
@@ -517,7 +521,7 @@ def _amounts_fit(policy: Policy, wanted: CallRequest) -> bool:
 
 
 class _Bits:
-    """For each word, the policies that name it; those that name none take any."""
+    """For each word, the policies that name it; a policy without words accepts every word."""
 
     def __init__(self, named: dict[str, int], free: int) -> None:
         self._named = named
@@ -530,7 +534,7 @@ class _Bits:
         return fits
 
     def of_effects(self, effects: Sequence[Effect], allows: int) -> int:
-        """Return the policies about such effects; one that allows must cover all outside ones."""
+        """Return the policies for these effects; one that allows must cover all outside effects."""
         any_, every = 0, -1
         for effect in effects:
             names = self._named.get(effect.kind, 0)
@@ -570,17 +574,17 @@ _TARGETS: Mapping[str, PatternKind] = {
 class GrantSet:
     """The grants of a constellation that have not been revoked.
 
-    Those that want an argument to be just so are found by its value, however many there are; the
-    others of a tool are gone through.
+    Grants with an exact value for an argument are found by that value, so their number does not
+    matter; the other grants of a tool are tried one by one.
     """
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
-        self.all = tuple(grant for grant in grants if grant.revoked_at is None)
+        self.all = tuple(grant for grant in grants if grant.revoked_at_ms is None)
         self._exact: dict[str, dict[str, dict[str, list[_Compiled]]]] = {}
         self._rest: dict[str, list[_Compiled]] = {}
         self._globs: list[_Compiled] = []
-        for one in self.all:
-            self._keep(_Compiled(one))
+        for grant in self.all:
+            self._add(_Compiled(grant))
 
     def __len__(self) -> int:
         return len(self.all)
@@ -593,36 +597,36 @@ class GrantSet:
         now: int,
         counts: Callable[[Grant], bool] = lambda _: True,
     ) -> Grant | None:
-        """Return a grant that covers a call at a moment, of those that count."""
+        """Return a grant that covers a call at a moment, among the grants that count."""
         for name, by_value in self._exact.get(wanted.tool, {}).items():
             for value in texts_at(wanted.arguments, name):
-                for one in by_value.get(value, ()):
-                    if counts(one.grant) and one.covers(agent_id, wanted, turn_id, now):
-                        return one.grant
-        for one in self._rest.get(wanted.tool, ()):
-            if counts(one.grant) and one.covers(agent_id, wanted, turn_id, now):
-                return one.grant
-        for one in self._globs:
-            meant = counts(one.grant) and one.names(wanted.tool)
-            if meant and one.covers(agent_id, wanted, turn_id, now):
-                return one.grant
+                for compiled in by_value.get(value, ()):
+                    if counts(compiled.grant) and compiled.covers(agent_id, wanted, turn_id, now):
+                        return compiled.grant
+        for compiled in self._rest.get(wanted.tool, ()):
+            if counts(compiled.grant) and compiled.covers(agent_id, wanted, turn_id, now):
+                return compiled.grant
+        for compiled in self._globs:
+            meant = counts(compiled.grant) and compiled.names(wanted.tool)
+            if meant and compiled.covers(agent_id, wanted, turn_id, now):
+                return compiled.grant
         return None
 
-    def _keep(self, one: _Compiled) -> None:
-        tool = one.grant.tool
+    def _add(self, compiled: _Compiled) -> None:
+        tool = compiled.grant.tool
         if any(char in tool for char in "*?"):
-            self._globs.append(one)
+            self._globs.append(compiled)
             return
-        for name, value in one.grant.pattern.items():
+        for name, value in compiled.grant.pattern.items():
             if not value.startswith("re:") and not any(char in value for char in "*?"):
                 by_name = self._exact.setdefault(tool, {})
-                by_name.setdefault(name, {}).setdefault(value, []).append(one)
+                by_name.setdefault(name, {}).setdefault(value, []).append(compiled)
                 return
-        self._rest.setdefault(tool, []).append(one)
+        self._rest.setdefault(tool, []).append(compiled)
 
 
 class _Compiled:
-    """A grant with its patterns ready."""
+    """A grant with its patterns compiled."""
 
     __slots__ = ("_tests", "grant", "names")
 
@@ -637,13 +641,13 @@ class _Compiled:
             return False
         if grant.turn_id is not None and grant.turn_id != turn_id:
             return False
-        if grant.until is not None and now >= grant.until:
+        if grant.until_ms is not None and now >= grant.until_ms:
             return False
         if grant.uses is not None and grant.uses <= 0:
             return False
         for name, test in self._tests:
             values = read_texts_at(wanted.arguments, name)
-            if not values or not all(test(one) for one in values):
+            if not values or not all(test(value) for value in values):
                 return False
         return self._is_within_limits(wanted)
 
@@ -669,7 +673,7 @@ SYSTEM = "system"
 
 
 class Act(StrEnum):
-    """What is to be done, the mildest first."""
+    """The kinds of action, the mildest first."""
 
     READ = "read"
     TALK = "talk"
@@ -679,21 +683,21 @@ class Act(StrEnum):
     APPEND = "append"
     OVERWRITE = "overwrite"
     DELETE = "delete"
-    """Put away or take back what others wrote."""
+    """Archive or undo text that others wrote."""
     GOVERN = "govern"
     """Change who may see or do what."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who wants to do it."""
+    """Who wants to act."""
 
     kind: str
     """`owner`, `person`, `agent`, or `system` for rules that an owner has set."""
     id: str
     name: str
     trust: Trust = Trust.OWNER
-    """The least trusted content that the actor has read for this."""
+    """The trust of the least trusted content that the actor has read for this."""
     roles: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
@@ -701,26 +705,26 @@ class Actor:
 
     @property
     def tokens(self) -> frozenset[str]:
-        """Every way in which a policy or an approval may name them."""
+        """Every name that a policy or an approval may use for them."""
         if self.kind == OWNER:
             return frozenset({OWNER})
         named = {f"{self.kind}:{self.name}", f"{self.kind}:{self.id}", self.trust.value}
-        return frozenset(named | {f"role:{one}" for one in self.roles})
+        return frozenset(named | {f"role:{role}" for role in self.roles})
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What it is to be done to."""
+    """The target of an action."""
 
     kind: str
-    """`block`, `passage`, `tool`, or whatever a verb is about, such as `agent`."""
+    """`block`, `passage`, `tool`, or the noun of a verb, such as `agent`."""
     label: str
     permission: Permission | None = None
-    """The actor's permission on a memory; None: it is not theirs to see."""
+    """The actor's permission on a memory; None: the actor may not see it."""
     trust: Trust | None = None
-    """How far what would be taken away is trusted; None: nothing would be."""
+    """The trust of the text that would be removed; None: no text would be."""
     read_only_part: str | None = None
-    """The field or section that nobody but the owner may write, if the act touches one."""
+    """The field or section that only the owner may write, if the action changes one."""
     wanted: CallRequest | None = None
     """For a tool, the call."""
     verb: str = ""
@@ -729,27 +733,27 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """What an owner has decided beforehand."""
+    """The decisions that an owner has made in advance."""
 
     trusted: frozenset[Trust] = frozenset()
-    """Levels whose content may change blocks, beyond what owner and known persons say."""
+    """Levels whose content may change blocks, besides the owner and known persons."""
     policies: Policies = field(default_factory=Policies)
     roles: Mapping[str, frozenset[Act]] = field(default_factory=dict[str, "frozenset[Act]"])
-    """What persons of a role may do by verbs."""
+    """The actions that persons with a role may do by verbs."""
 
 
 class LiveAuthority:
-    """The authority that holds now, made once for each change of what it is made of."""
+    """The current authority, rebuilt when its source changes."""
 
     def __init__(self, source: Any, make: Callable[[Any], Authority]) -> None:
-        """Make it; `source.current` is what the authority is made of, such as the settings."""
+        """Set the source: `source.current` is the input of `make`, such as the settings."""
         self._source = source
         self._make = make
         self._made_of: object = None
         self._made = Authority()
 
     def __call__(self) -> Authority:
-        """Return what holds now."""
+        """Return the current authority."""
         current = self._source.current
         if current is not self._made_of:
             self._made, self._made_of = self._make(current), current
@@ -758,47 +762,47 @@ class LiveAuthority:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """When and under what circumstances it is to be done."""
+    """The circumstances of an action."""
 
     authority: Authority = field(default_factory=Authority)
     grants: GrantSet = field(default_factory=GrantSet)
     doubt: Callable[[tuple[Effect, ...]], Doubt | None] | None = None
-    """Tells whether what was said by those who are trusted covers effects, after all that was read;
-    None where nobody keeps account of it."""
+    """Returns why trusted text does not cover effects, after everything that was read; None where
+    readings are not recorded."""
     now: int = 0
     turn_id: str = ""
     used: Mapping[str, float] = field(default_factory=dict[str, float])
-    """How much of a policy's quota has gone by, by the policy's name."""
+    """How much of each quota is used, by the policy's name."""
     givers: Mapping[str, frozenset[str]] = field(default_factory=dict[str, "frozenset[str]"])
-    """Every way in which a policy may name those who have given grants, by their ids."""
+    """Every name that a policy may use for the givers of grants, by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """Yes."""
+    """The action is allowed."""
 
     reason: str = ""
     policy: str = ""
-    """The name of the policy that says so."""
+    """The name of the policy that allows it."""
     grant: str = ""
-    """The id of the grant that says so."""
+    """The id of the grant that allows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Only if a person says so."""
+    """The action needs an approval."""
 
     reason: str
     reviewers: tuple[str, ...] = (OWNER,)
-    """Who may: `owner`, `present`, `person:…` or `role:…`."""
+    """Who may approve: `owner`, `present`, `person:…` or `role:…`."""
     policy: str = ""
     because: tuple[DoubtReason, ...] = ()
-    """The way from untrusted text to what is to be done."""
+    """How untrusted text led to this action."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """No, and why."""
+    """The action is denied, with the reason."""
 
     reason: str
     policy: str = ""
@@ -823,13 +827,13 @@ _ALLOWED: dict[Permission, frozenset[Act]] = {
     Permission.ADMIN: frozenset(Act),
 }
 _ASKED: dict[Permission, str] = {Permission.PARTNER: OWNER, Permission.HUMAN: PRESENT}
-"""Permissions with which writing waits for a person, and for whom."""
+"""Permissions with which a write waits for an approval, and whose."""
 _HARSH = frozenset({EffectKind.PAY, EffectKind.GRANT, EffectKind.DELETE, EffectKind.RUN})
-"""What somebody who is not the owner cannot have done on their word alone."""
+"""Effects that only the owner may request without an approval."""
 _READ = {
-    Trust.KNOWN: "what somebody else said",
-    Trust.STRANGER: "what a stranger said",
-    Trust.TOOL: "what a tool brought in",
+    Trust.KNOWN: "a message of somebody else",
+    Trust.STRANGER: "a message of a stranger",
+    Trust.TOOL: "the result of a tool",
     Trust.DOCUMENT: "a document",
     Trust.WEB: "text from the web",
 }
@@ -858,15 +862,15 @@ _ORDINARY = Situation()
 def _call(actor: Actor, wanted: CallRequest, now: Situation) -> Verdict:
     policy = now.authority.policies.first(wanted)
     if policy is not None and policy.ruling is Ruling.DENY:
-        why = policy.reason or f"{policy} does not let it"
-        return Deny(f"{wanted.tool} may not be called so: {why}.", policy.name)
+        why = policy.reason or f"{policy} denies it"
+        return Deny(f"This call of {wanted.tool} is not allowed: {why}.", policy.name)
     owners = now.grants.covering(actor.id, wanted, now.turn_id, now.now, _by_owner)
     if owners is not None:
         return _granted(owners)
     verdict = _ungranted(actor, wanted, policy, now)
     if not isinstance(verdict, Ask) or not now.givers:
         return verdict
-    # Who is not the owner has said yes to no more than what they may be asked about.
+    # A grant from another person covers only the calls that this person may approve.
     may = _may_answer(verdict.reviewers, now.givers)
     other = now.grants.covering(actor.id, wanted, now.turn_id, now.now, may)
     return verdict if other is None else _granted(other)
@@ -898,12 +902,12 @@ def _may_answer(
 
 
 def names_one_of(reviewers: Iterable[str], tokens: frozenset[str]) -> bool:
-    """Tell whether reviewers name somebody whom all of these words mean; the case of roles aside.
+    """Tell whether reviewers name the person with these tokens; the case of roles is ignored.
 
-    Only words for one person or a role count: nobody reviews for being a stranger.
+    Only tokens for a person or a role count: being a stranger makes nobody a reviewer.
     """
-    meant = {one for one in map(_as_reviewer, tokens) if one.partition(":")[0] in _REVIEWERS}
-    return not meant.isdisjoint(map(_as_reviewer, reviewers))
+    names = {name for name in map(_as_reviewer, tokens) if name.partition(":")[0] in _REVIEWERS}
+    return not names.isdisjoint(map(_as_reviewer, reviewers))
 
 
 _REVIEWERS = frozenset({OWNER, PRESENT, "person", "role"})
@@ -915,7 +919,7 @@ def _as_reviewer(word: str) -> str:
 
 def _by_policy(policy: Policy, wanted: CallRequest, now: Situation) -> Verdict:
     if policy.ruling is Ruling.ASK:
-        return Ask(policy.reason or f"{policy} wants it", policy.reviewers, policy.name)
+        return Ask(policy.reason or f"{policy} requires it", policy.reviewers, policy.name)
     quota = policy.quota
     if quota is not None:
         this = 1.0
@@ -923,7 +927,7 @@ def _by_policy(policy: Policy, wanted: CallRequest, now: Situation) -> Verdict:
             this = amount_of(wanted.effects)
         if now.used.get(policy.name, 0.0) + this > quota.most:
             return Ask(
-                f"{policy} allows {quota.words or quota.most}, and this would pass it",
+                f"{policy} allows {quota.words or quota.most}, and this call would exceed it",
                 policy.reviewers,
                 policy.name,
             )
@@ -934,18 +938,18 @@ def _by_trust(actor: Actor, wanted: CallRequest, now: Situation) -> Verdict:
     outside = _outside(wanted.effects)
     if not outside:
         return ALLOWED
-    harsh = next((one for one in outside if one.kind in _HARSH), None)
+    harsh = next((effect for effect in outside if effect.kind in _HARSH), None)
     if harsh is not None and OWNER not in wanted.people:
-        return Ask(f"it would {harsh}, and it was not the owner who asked for it")
+        return Ask(f"it would {harsh}, but the owner did not ask for it")
     trust = wanted.trust
     if trust is Trust.OWNER or (trust.trusted and harsh is None):
         return ALLOWED
-    unreadable = next((one for one in outside if one.unreadable), None)
+    unreadable = next((effect for effect in outside if effect.unreadable), None)
     if unreadable is not None:
-        return Ask(f"it would {unreadable}, so that nobody can tell what it would do")
-    unreadable = next((one for one in outside if one.amount_unreadable), None)
+        return Ask(f"it would {unreadable}, so its effect cannot be judged")
+    unreadable = next((effect for effect in outside if effect.amount_unreadable), None)
     if unreadable is not None:
-        return Ask(f"it would {unreadable}, so that nobody can tell how much it is")
+        return Ask(f"it would {unreadable}, so its amount cannot be judged")
     if now.doubt is None:
         return Ask(f"{actor.name} has read {_READ[trust]}, and this would {outside[0]}")
     doubt = now.doubt(wanted.effects)
@@ -955,7 +959,7 @@ def _by_trust(actor: Actor, wanted: CallRequest, now: Situation) -> Verdict:
 
 
 def has_outside_effect(effects: tuple[Effect, ...]) -> bool:
-    """Tell whether a call changes or tells something outside of the agent and its owner."""
+    """Tell whether a call changes or sends something outside of the agent and its owner."""
     return bool(_outside(effects))
 
 
@@ -964,7 +968,7 @@ def _outside(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
 
 
 def _by_audience(wanted: CallRequest, verdict: Verdict) -> Verdict:
-    """Ask the owner, too, if those present would see what they may not."""
+    """Ask the owner, too, if somebody present would see a result that they may not see."""
     if isinstance(verdict, Deny) or wanted.participants.can_see(wanted.audience):
         return verdict
     reads = next(
@@ -972,8 +976,8 @@ def _by_audience(wanted: CallRequest, verdict: Verdict) -> Verdict:
         None,
     )
     what = f"reading {', '.join(reads.targets)}" if reads else f"calling {wanted.tool}"
-    others = wanted.participants.without(wanted.audience)
-    names = ", ".join(wanted.names.get(one, "somebody unknown") for one in others)
+    others = wanted.participants.people_who_cannot_see(wanted.audience)
+    names = ", ".join(wanted.names.get(person, "somebody unknown") for person in others)
     reason = f"{what} would show its result to {names}, who may not see it"
     if isinstance(verdict, Ask):
         return replace(verdict, reason=f"{verdict.reason}; {reason}")
@@ -981,7 +985,7 @@ def _by_audience(wanted: CallRequest, verdict: Verdict) -> Verdict:
 
 
 def _tells_owner(effect: Effect) -> bool:
-    """Tell whether a effect only says something to the owner, as any answer does."""
+    """Tell whether an effect only sends a message to the owner, like any answer."""
     return (
         effect.kind is EffectKind.SEND and set(effect.targets) == {OWNER} and not effect.unreadable
     )
@@ -996,7 +1000,7 @@ def _verb(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdict
     if policy is not None:
         if policy.ruling is Ruling.ALLOW:
             return Allow(str(policy), policy=policy.name)
-        why = policy.reason or f"{policy} does not let them"
+        why = policy.reason or f"{policy} denies it"
         return Deny(f"{actor} may not {resource.verb} ({named}): {why}.", policy.name)
     if act is Act.TALK and actor.kind == "person" and actor.trust is Trust.KNOWN:
         return ALLOWED
@@ -1005,8 +1009,8 @@ def _verb(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdict
             return Allow(f"role {role}")
     has = ", ".join(sorted(actor.roles)) or "no role"
     return Deny(
-        f"{actor} has {has}, which does not let them {resource.verb} ({named}). "
-        "The owner can give them a role or a policy."
+        f"{actor} has {has}, which does not allow {resource.verb} ({named}). "
+        "The owner can give them a role or add a policy."
     )
 
 
@@ -1016,12 +1020,12 @@ def _verb(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdict
 def _memory(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdict:
     named = f"{resource.kind} {resource.label!r}"
     if resource.permission is None:
-        return Deny(f"There is no {named} for {actor}.")
+        return Deny(f"{actor} has no {named}.")
     if act is Act.READ:
         return ALLOWED
     if resource.read_only_part is not None:
         return Deny(
-            f"{resource.read_only_part!r} of {named} is read-only; only the owner changes it."
+            f"{resource.read_only_part!r} of {named} is read-only; only the owner can change it."
         )
     if resource.permission in _ASKED and act in (Act.APPEND, Act.OVERWRITE):
         return Ask(
@@ -1031,24 +1035,24 @@ def _memory(actor: Actor, act: Act, resource: Resource, now: Situation) -> Verdi
     if act not in _ALLOWED[resource.permission]:
         return Deny(
             f"The permission of {actor} on {named} is {resource.permission.value}, "
-            f"which does not let it {act.value}."
+            f"which does not allow it to {act.value}."
         )
     return _memory_by_trust(actor, resource, now)
 
 
 def _memory_by_trust(actor: Actor, resource: Resource, now: Situation) -> Verdict:
-    """Ask after untrusted text about what shapes an agent, and about what it would take away."""
+    """After untrusted text, ask before a change to a block and before removing trusted memory."""
     trust = actor.trust
     if trust.trusted or trust in now.authority.trusted:
         return ALLOWED
     if resource.kind == "block":
         return Ask(
-            f"{actor} has read {_READ[trust]} in this turn, and block {resource.label!r} shapes "
-            "what it does"
+            f"{actor} has read {_READ[trust]} in this turn, and block {resource.label!r} changes "
+            "how it behaves"
         )
     if resource.trust is not None and resource.trust.trusted:
         return Ask(
-            f"{actor} has read {_READ[trust]} in this turn, and what this would take away comes "
-            "from somebody who is trusted"
+            f"{actor} has read {_READ[trust]} in this turn, and this would remove a memory "
+            "that comes from a trusted person"
         )
     return ALLOWED

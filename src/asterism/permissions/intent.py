@@ -1,9 +1,9 @@
-"""Intent: what the owner asked for, as structure, read in a clean room.
+"""Intent: the request of the owner as structured data, read from trusted text alone.
 
-A reader sees trusted text alone: the request, and what was said before it by people who are
-trusted. No result of a tool reaches it, so that nothing can inject it. What it returns is checked
-against that text: a literal that does not stand there is dropped. So a reader that errs can only
-make the gate ask.
+A reader sees only trusted text: the request, and earlier messages of trusted people. It never sees
+the result of a tool, so a tool result cannot inject anything. Its answer is checked against the
+text: a literal that is not in the text is dropped. So a reader that makes a mistake can only make
+the gate ask.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -20,7 +20,8 @@ from typing import Any, cast
 
 import orjson
 
-from asterism.permissions.readings import plain, sentences_apart, squeezed, stands_in
+from asterism.permissions.readings import contains_name, plain, separate_sentences, squeeze
+from asterism.records import dataclass
 from asterism.types.permissions import EffectKind
 from asterism.types.turns import message_wire
 from asterism.types.values import links_in
@@ -31,15 +32,15 @@ INTENDED_KINDS = frozenset(EffectKind) - {
     EffectKind.UNDECLARED,
 }
 HARSH = frozenset({EffectKind.PAY, EffectKind.GRANT, EffectKind.DELETE, EffectKind.RUN})
-"""What only the owner's own words can ask for."""
+"""Effects that only the owner can request."""
 MAX_EARLIER = 12_000
-"""Characters of what was said before the request that a reader is given, the newest."""
+"""Characters of earlier messages that a reader sees, the newest ones."""
 _MAX_EFFECTS = 64
 _MAX_LITERALS = 256
 
 
 class LookupKind(StrEnum):
-    """What kind of value is to be found elsewhere."""
+    """The kinds of values to look up."""
 
     ADDRESS = "address"
     """A mail address, an account number, a handle."""
@@ -49,122 +50,122 @@ class LookupKind(StrEnum):
     PATH = "path"
     AMOUNT = "amount"
     TEXT = "text"
-    """What is told or written."""
+    """The text of a message or a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupValue:
-    """A value that the request says is to be found somewhere."""
+    """A value that the request says to look up in some place."""
 
     what: LookupKind
     source: str = ""
-    """The label of the source, as its tools declare it; empty: the one that `where` tells."""
+    """The label of the source, as its tools declare it; empty: `where` identifies the source."""
     where: tuple[str, ...] = ()
     """Literals of the request that the place or the record must have."""
     every: bool = False
-    """Whether all records are meant that have them, rather than one."""
+    """Whether the request means all records with these literals, not only one."""
 
 
 COMPUTED = ("part", "percent", "sum", "difference", "more", "less")
-"""How an amount may be worked out: a half, 2 % of it, two together, what is left, a rise, a cut."""
+"""How an amount may be computed: a half, 2 % of it, a sum, a difference, a rise, a cut."""
 FOLLOW = "follow"
-"""As a kind: to do what a text says that the request names."""
+"""As a kind: do what a text says that the request names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """One effect that was asked for."""
+    """One effect that the request asks for."""
 
     kind: EffectKind | str
-    """What shall be done, or `FOLLOW`."""
+    """The kind of effect, or `FOLLOW`."""
     targets: tuple[str, ...] = ()
     """To whom, to what and where."""
     amounts: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
-    """What the request dictates word by word: a command, a password, a message."""
+    """Texts that the request dictates word by word: a command, a password, a message."""
     found: tuple[LookupValue, ...] = ()
     within: tuple[str, ...] = ()
-    """What the targets are in or taken from, and what nothing is done to: a folder, an account."""
+    """The containers of the targets, which do not change themselves: a folder, an account."""
     computed: str = ""
-    """How the amount is to be worked out from amounts; one of `COMPUTED`, or not at all."""
+    """How to compute the amount from other amounts: one of `COMPUTED`, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrustedText:
-    """All that a reader sees."""
+    """Everything that a reader sees."""
 
     request: str
-    """The latest message of the one who speaks."""
+    """The latest message of the speaker."""
     earlier: tuple[str, ...] = ()
-    """What nobody but the owner can have said or written before it, the oldest first."""
+    """Earlier texts that only the owner can have written, the oldest first."""
     known: tuple[str, ...] = ()
-    """What people said whom the owner knows: it names people and things, and asks for nothing
-    that pays, grants, deletes or runs."""
+    """Messages of people whom the owner knows: they may name people and things, but cannot request
+    effects that pay, grant, delete or run."""
     by_owner: bool = True
-    """Whether the request is the owner's."""
+    """Whether the owner wrote the request."""
     sources: tuple[str, ...] = ()
     """Labels of the sources that the agent's tools can read."""
 
     @property
     def owners(self) -> str:
-        """What the owner has said."""
-        said = (*self.earlier, self.request) if self.by_owner else self.earlier
-        return "\n".join(said)
+        """All texts of the owner."""
+        texts = (*self.earlier, self.request) if self.by_owner else self.earlier
+        return "\n".join(texts)
 
     @property
     def everything(self) -> str:
-        """All of it."""
+        """All trusted text."""
         return "\n".join((*self.known, *self.earlier, self.request))
 
 
 Reader = Callable[[TrustedText], Iterable["Intent | Mapping[str, Any]"]]
-"""Returns what is asked for, as `Intent` or as the same in JSON."""
+"""Returns the requested effects, as `Intent` or in its JSON form."""
 
 
-def verified(intents: Iterable[Intent], text: TrustedText) -> tuple[Intent, ...]:
-    """Return effects without the literals that do not stand in the text that was read."""
+def verify_intents(intents: Iterable[Intent], text: TrustedText) -> tuple[Intent, ...]:
+    """Return intents without the literals that are not in the trusted text."""
     owners, everything = _Haystack(text.owners), _Haystack(text.everything)
-    kept: list[Intent] = []
+    checked: list[Intent] = []
     for intent in list(intents)[:_MAX_EFFECTS]:
         if intent.kind not in INTENDED_KINDS and intent.kind != FOLLOW:
             continue
         only_owner = intent.kind in HARSH or intent.kind == FOLLOW
         if only_owner and not text.by_owner:
             continue
-        said = owners if only_owner else everything
-        found = tuple(
+        allowed = owners if only_owner else everything
+        lookups = tuple(
             replace(place, where=where)
             for place in intent.found
-            # A place without what tells it from others would be a wider one.
-            if len(where := tuple(filter(said.has, place.where))) == len(place.where)
+            # A place without one of its literals would match more records.
+            if len(where := tuple(filter(allowed.has, place.where))) == len(place.where)
         )
-        kept.append(
+        checked.append(
             Intent(
                 intent.kind,
-                targets=tuple(filter(said.has, intent.targets)),
-                amounts=tuple(filter(said.has, intent.amounts)),
-                content=tuple(filter(said.has, intent.content)),
-                found=found,
-                within=tuple(filter(said.has, intent.within)),
+                targets=tuple(filter(allowed.has, intent.targets)),
+                amounts=tuple(filter(allowed.has, intent.amounts)),
+                content=tuple(filter(allowed.has, intent.content)),
+                found=lookups,
+                within=tuple(filter(allowed.has, intent.within)),
                 computed=intent.computed,
             )
         )
-    return tuple(kept)
+    return tuple(checked)
 
 
 class _Haystack:
-    """A text in which literals are looked for."""
+    """A text in which to look for literals."""
 
     def __init__(self, text: str) -> None:
-        self._plain = plain(f"{text}\n{sentences_apart(text)}")
-        self._tight = squeezed(self._plain)
+        self._plain = plain(f"{text}\n{separate_sentences(text)}")
+        self._tight = squeeze(self._plain)
 
     def has(self, literal: str) -> bool:
-        """Tell whether a literal stands there as a whole, however its digits are grouped."""
+        """Tell whether the text contains a literal as a whole, however its digits are grouped."""
         wanted = plain(literal)
-        if stands_in(wanted, self._plain):
+        if contains_name(wanted, self._plain):
             return True
-        tight = squeezed(wanted)
+        tight = squeeze(wanted)
         grouped = len(tight) >= 10 and any(char.isdigit() for char in tight) and tight.isalnum()
         return grouped and tight in self._tight
 
@@ -173,56 +174,56 @@ class _Haystack:
 
 
 def read_intents(value: Any) -> tuple[Intent, ...]:
-    """Return the effects that JSON tells; what is malformed in it is left out, never guessed."""
+    """Return the intents in JSON; malformed parts are left out, never guessed."""
     if isinstance(value, Mapping):
         value = cast("Mapping[str, Any]", value).get("effects", [value])
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
         return ()
     intents: list[Intent] = []
-    for one in cast("Iterable[Any]", value):
-        if isinstance(one, Intent):
-            intents.append(one)
-        elif isinstance(one, Mapping):
-            intent = _intent(cast("Mapping[str, Any]", one))
+    for item in cast("Iterable[Any]", value):
+        if isinstance(item, Intent):
+            intents.append(item)
+        elif isinstance(item, Mapping):
+            intent = _read_intent(cast("Mapping[str, Any]", item))
             if intent is not None:
                 intents.append(intent)
     return tuple(intents)
 
 
-def _intent(told: Mapping[str, Any]) -> Intent | None:
-    kind: EffectKind | str = str(told.get("kind", "")).strip().casefold()
+def _read_intent(fields: Mapping[str, Any]) -> Intent | None:
+    kind: EffectKind | str = str(fields.get("kind", "")).strip().casefold()
     if kind != FOLLOW:
         try:
             kind = EffectKind(kind)
         except ValueError:
             return None
-    found: list[LookupValue] = []
-    for one in _listed(told.get("found")):
-        if not isinstance(one, Mapping):
+    lookups: list[LookupValue] = []
+    for item in _as_sequence(fields.get("found")):
+        if not isinstance(item, Mapping):
             continue
-        place = cast("Mapping[str, Any]", one)
+        place = cast("Mapping[str, Any]", item)
         try:
             what = LookupKind(str(place.get("what", "")).strip().casefold())
         except ValueError:
             continue
         source, where = str(place.get("source") or ""), _texts(place.get("where"))
-        found.append(LookupValue(what, source, where, place.get("every") is True))
+        lookups.append(LookupValue(what, source, where, place.get("every") is True))
     return Intent(
         kind,
-        _texts(told.get("targets")),
-        _texts(told.get("amounts")),
-        _texts(told.get("content")),
-        tuple(found),
-        _texts(told.get("within")),
-        _way(told.get("computed")),
+        _texts(fields.get("targets")),
+        _texts(fields.get("amounts")),
+        _texts(fields.get("content")),
+        tuple(lookups),
+        _texts(fields.get("within")),
+        _computation(fields.get("computed")),
     )
 
 
-def _way(value: Any) -> str:
+def _computation(value: Any) -> str:
     return value if isinstance(value, str) and value in COMPUTED else ""
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_sequence(value: Any) -> Sequence[Any]:
     if value is None or value == "":
         return ()
     return cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
@@ -230,17 +231,17 @@ def _listed(value: Any) -> Sequence[Any]:
 
 def _texts(value: Any) -> tuple[str, ...]:
     texts: list[str] = []
-    for one in _listed(value)[:_MAX_LITERALS]:
-        if isinstance(one, str) and one.strip():
-            texts.append(one.strip())
-        elif isinstance(one, int | float) and not isinstance(one, bool):
-            texts.append(orjson.dumps(one).decode())
+    for item in _as_sequence(value)[:_MAX_LITERALS]:
+        if isinstance(item, str) and item.strip():
+            texts.append(item.strip())
+        elif isinstance(item, int | float) and not isinstance(item, bool):
+            texts.append(orjson.dumps(item).decode())
     return tuple(texts)
 
 
 def intents_wire(intents: Iterable[Intent]) -> list[dict[str, Any]]:
-    """Return effects as JSON-like values; what is empty is left out."""
-    told: list[dict[str, Any]] = []
+    """Return intents as JSON-like values, without empty fields."""
+    wire: list[dict[str, Any]] = []
     for intent in intents:
         parts: dict[str, Any] = {
             "targets": list(intent.targets),
@@ -258,9 +259,9 @@ def intents_wire(intents: Iterable[Intent]) -> list[dict[str, Any]]:
             "within": list(intent.within),
             "computed": intent.computed,
         }
-        kept = {name: value for name, value in parts.items() if value}
-        told.append({"kind": str(intent.kind), **kept})
-    return told
+        filled = {name: value for name, value in parts.items() if value}
+        wire.append({"kind": str(intent.kind), **filled})
+    return wire
 
 
 # -- for a model -----------------------------------------------------------------------------------
@@ -299,7 +300,7 @@ SCHEMA: Mapping[str, Any] = {
                             "additionalProperties": False,
                             "required": ["what", "source", "where", "every"],
                             "properties": {
-                                "what": {"enum": [one.value for one in LookupKind]},
+                                "what": {"enum": [kind.value for kind in LookupKind]},
                                 "source": {"type": "string"},
                                 "where": _STRINGS,
                                 "every": {"type": "boolean"},
@@ -352,31 +353,31 @@ false}]}]}
 
 
 def question_for(text: TrustedText) -> list[bytes]:
-    """Return the messages that put the question to a model."""
+    """Return the messages that ask a model for the intents."""
     parts: list[str] = []
     if text.sources:
         parts.append(f"Sources: {', '.join(sorted(set(text.sources)))}.")
     if text.known:
-        parts.append("What people said whom the owner knows:\n" + _newest(text.known))
+        parts.append("What people said whom the owner knows:\n" + _newest_lines(text.known))
     if text.earlier:
-        parts.append("What was said before:\n" + _newest(text.earlier))
+        parts.append("What was said before:\n" + _newest_lines(text.earlier))
     parts.append(f"The latest request:\n{text.request}")
     return [message_wire("system", _INSTRUCTIONS), message_wire("user", "\n\n".join(parts))]
 
 
-def _newest(texts: Sequence[str]) -> str:
-    kept: list[str] = []
+def _newest_lines(texts: Sequence[str]) -> str:
+    lines: list[str] = []
     room = MAX_EARLIER
-    for one in reversed(texts):
-        room -= len(one)
+    for text in reversed(texts):
+        room -= len(text)
         if room < 0:
             break
-        kept.append(f"- {one}")
-    return "\n".join(reversed(kept))
+        lines.append(f"- {text}")
+    return "\n".join(reversed(lines))
 
 
 def answer_of(text: str) -> tuple[Intent, ...] | None:
-    """Return the effects in a model's answer; None if it is none."""
+    """Return the intents in a model's answer; None if it is not a valid answer."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return None
@@ -386,8 +387,8 @@ def answer_of(text: str) -> tuple[Intent, ...] | None:
         return None
     if not isinstance(value, dict):
         return None
-    told = cast("dict[str, Any]", value)
-    return read_intents(told) if isinstance(told.get("effects"), list) else None
+    answer = cast("dict[str, Any]", value)
+    return read_intents(answer) if isinstance(answer.get("effects"), list) else None
 
 
 _SENTENCE = re.compile(r"(?<=[.!?。！？؟])\s+|[\r\n]+")
@@ -404,7 +405,7 @@ _NAME = re.compile(r"[A-ZÀ-ÖØ-ÞА-Я][\w'-]{0,60}")
 _HANDLE = re.compile(r"[#@][\w.-]{1,100}")
 _COLON = re.compile(r"(?<=[^\s\d]):(?=\s)|：")
 _MAX_REQUEST = 2_000
-"""Characters: a longer request says more than a plain imperative."""
+"""Characters: a longer request is not a plain imperative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,26 +431,26 @@ def _languages() -> tuple[_Language, ...]:
 
 
 def read_literally(text: TrustedText) -> tuple[Intent, ...]:
-    """Return what the latest request asks for, if it is nothing but plain imperatives."""
+    """Return the intents of the latest request, if it has only plain imperatives."""
     request = text.request.strip()
     if len(request) > _MAX_REQUEST:
         return ()
-    found: list[Intent] = []
-    sentences = [one.strip() for one in _SENTENCE.split(request) if one.strip()]
+    intents: list[Intent] = []
+    sentences = [sentence.strip() for sentence in _SENTENCE.split(request) if sentence.strip()]
     for number, sentence in enumerate(sentences):
         if plain(sentence).strip(" .!") in _thanks():
             continue
         at = _COLON.search(sentence)
         if at is not None:
-            # All that stands behind a colon is dictated, to the end of the request.
+            # Everything after a colon is dictated, to the end of the request.
             dictated = "\n".join((sentence[at.end() :].strip(), *sentences[number + 1 :])).strip()
             intent = _literal_intent(sentence[: at.start()], dictated)
-            return () if intent is None or not dictated else (*found, intent)
+            return () if intent is None or not dictated else (*intents, intent)
         intent = _literal_intent(sentence, "")
         if intent is None:
             return ()
-        found.append(intent)
-    return tuple(found)
+        intents.append(intent)
+    return tuple(intents)
 
 
 @cache
@@ -474,8 +475,8 @@ def _literal_intent(sentence: str, dictated: str) -> Intent | None:
 
 
 def _values(rest: str, kind: EffectKind, dictated: str, language: _Language) -> Intent | None:
-    """Return the effect of an imperative on the values behind its verb."""
-    quoted = tuple(one or other for one, other in _QUOTED.findall(rest))
+    """Return the intent of an imperative from the values after its verb."""
+    quoted = tuple(double or single for double, single in _QUOTED.findall(rest))
     if kind is EffectKind.RUN:
         around = _QUOTED.sub(" ", rest) if quoted or dictated else ""
         if any(plain(word) not in language.words for word in _WORDS.findall(around)):
@@ -483,10 +484,10 @@ def _values(rest: str, kind: EffectKind, dictated: str, language: _Language) -> 
         command = quoted or ((dictated,) if dictated else (rest,))
         return Intent(kind, content=command) if len(command) == 1 else None
     bare = _QUOTED.sub(" ", rest)
-    groups: list[list[tuple[int, str]]] = [[(bare.find(one), one) for one in links_in(bare)]]
+    groups: list[list[tuple[int, str]]] = [[(bare.find(link), link) for link in links_in(bare)]]
     left = _blank(bare, groups[0])
     for pattern in (_ACCOUNT, _PATH, _HANDLE):
-        places = [(one.start(), one.group()) for one in pattern.finditer(left)]
+        places = [(match.start(), match.group()) for match in pattern.finditer(left)]
         groups.append(places)
         left = _blank(left, places)
     names: list[tuple[int, str]] = []
@@ -500,26 +501,26 @@ def _values(rest: str, kind: EffectKind, dictated: str, language: _Language) -> 
         elif _NAME.fullmatch(word):
             names.append((match.start(), word))
         else:
-            return None  # a word that might turn the sense around
+            return None  # a word that could change the meaning
     groups.append(_joined(left, names))
     listed = sorted(place for group in groups for place in group)
     if len(amounts) > 1 or not _are_listed(bare, listed, language):
-        return None  # which one is meant for what
-    values = tuple(dict.fromkeys(one for _, one in listed))
+        return None  # unclear which amount belongs to which value
+    values = tuple(dict.fromkeys(value for _, value in listed))
     content = (*quoted, *((dictated,) if dictated else ()))
     targets = (*values, *quoted) if kind is not EffectKind.SEND else values
     return Intent(kind, targets, tuple(amounts), content) if targets else None
 
 
 def _blank(text: str, places: list[tuple[int, str]]) -> str:
-    for at, one in places:
+    for at, value in places:
         if at >= 0:
-            text = text[:at] + " " * len(one) + text[at + len(one) :]
+            text = text[:at] + " " * len(value) + text[at + len(value) :]
     return text
 
 
 def _joined(text: str, names: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return names with those joined that are one: a first and a last name."""
+    """Return names, with a first and a last name joined into one."""
     joined: list[tuple[int, str]] = []
     for at, name in names:
         if joined:
@@ -532,9 +533,9 @@ def _joined(text: str, names: list[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def _are_listed(text: str, places: list[tuple[int, str]], language: _Language) -> bool:
-    """Tell whether several values are plainly one list: nothing but joints stands between them."""
-    for (at, one), (following, _) in pairwise(places):
-        between = text[at + len(one) : following]
+    """Tell whether several values are one list: only joining words are between them."""
+    for (at, value), (following, _) in pairwise(places):
+        between = text[at + len(value) : following]
         words = [plain(word) for word in _WORDS.findall(between)]
         if any(word not in language.joins for word in words):
             return False

@@ -1,9 +1,9 @@
-"""Provenance: does a call fit what was asked for, after all that was read?
+"""Provenance: does a call still match the request, after everything that was read?
 
-Structure is compared with structure. What the call does must be of a kind that was asked for; whom
-and what it is done to must be a literal of the request, stand for one by a record that only the
-owner's side can write, or be found where the request says; so must amounts. What it contains is
-judged as its targets are.
+Structure is compared with structure. The kind of effect must be one that was requested. Each target
+and each amount must be a literal of the request, be linked to a literal by a record that only the
+owner's side can write, or be found in a place that the request names. Texts are judged like
+targets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -26,9 +26,10 @@ from asterism.permissions.readings import (
     MAX_QUOTED,
     ReadContent,
     Record,
-    amounts_said,
-    amounts_told,
-    as_seen,
+    amounts_in_literal,
+    amounts_in_text,
+    computed_amounts,
+    contains_name,
     currencies_in,
     currency_of,
     digit_of,
@@ -38,14 +39,14 @@ from asterism.permissions.readings import (
     long_words,
     pieces_of,
     plain,
+    replace_lookalikes,
     same,
-    sentences_apart,
-    squeezed,
-    stands_in,
+    separate_sentences,
+    squeeze,
     tight,
     word_count,
-    worked_out,
 )
+from asterism.records import dataclass
 from asterism.types.agents import OWNER, Trust, least_trusted
 from asterism.types.permissions import Doubt, DoubtReason, Effect, EffectKind, Results
 from asterism.types.values import (
@@ -59,26 +60,26 @@ from asterism.types.values import (
 
 T = TypeVar("T")
 JUDGED = frozenset(EffectKind) - {EffectKind.READ, EffectKind.REMEMBER}
-"""Reading is judged by who sees it; the gate of memory judges what is remembered."""
+"""Reading is judged by who sees the result; the gate of memory judges new memories."""
 _ALSO_WRITTEN = frozenset({EffectKind.PAY, EffectKind.SEND})
-"""To post is to send and to write, to book is to pay and to write: asking for it asks for the
-record that is made of it, but never for a file, and asking to write asks for nothing else."""
+"""To post is to send and to write, to book is to pay and to write. A request for one of them
+includes the record that it makes, but never a file; a request to write includes nothing else."""
 _NEEDS_TARGET = frozenset({EffectKind.SEND, EffectKind.DELETE, EffectKind.PAY, EffectKind.GRANT})
-"""For many tools no target means all of them."""
+"""Many tools read a missing target as "all"."""
 _SHOWN = 80
 _MAX_VALUE = 4_000
 _MAX_CONTENT = 200_000
-"""Characters: longer texts are left to a person, so that no input holds the gate up."""
+"""Characters: a person judges longer texts, so that no input can block the gate."""
 _MAX_TELLING = 200
-"""More values in a text than this are left to a person."""
+"""A person judges texts with more values."""
 _MAX_SHORT_WORDS = 8
 """A value with more words is a text, not the new value of a field."""
 _MAX_GREETING = 2
-"""New words that may stand before a text that the request dictates, such as a greeting."""
+"""New words that are allowed before a dictated text, such as a greeting."""
 _MAX_SUBJECT = 5
-"""Words that may stand in another field beside it."""
+"""Words that are allowed in another field, such as a subject."""
 _MAX_TITLE = 4
-"""Words: a longer field is a text in which anything may be mentioned."""
+"""Words: a longer field is a text that may mention anything."""
 _MIN_FOREIGN = 3
 _MAX_MARK = 4
 """Characters between two dictated parts: a rank, a number of something."""
@@ -97,21 +98,21 @@ _ACCOUNT = re.compile(r"\b[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]){10,30}\b|\b\d(?:[
 
 
 class Evidence:
-    """What was said by those who are trusted and what was read, up to a call."""
+    """Everything that trusted people said and that was read before a call."""
 
     def __init__(self, text: TrustedText) -> None:
         self.text = text
         self.readings: list[ReadContent] = []
         self._plain: tuple[TrustedText, str] | None = None
         self.requested_at = 0
-        """How many readings there were when the latest request came."""
+        """The number of readings when the latest request came in."""
         self.pending: Sequence[Effect] = ()
-        """What calls do that were let pass and have not come back yet."""
+        """Effects of calls that were allowed and have not returned yet."""
         self._known: dict[Any, Any] = {}
         self._counted = 0
 
-    def known(self, key: Hashable, find: Callable[[], T]) -> T:
-        """Return what was found before for a key, as long as nothing else was read."""
+    def cached(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return the cached value for a key; a new reading clears the cache."""
         if self._counted != len(self.readings):
             self._known.clear()
             self._counted = len(self.readings)
@@ -120,24 +121,24 @@ class Evidence:
         return self._known[key]
 
     def read(self, reading: ReadContent) -> None:
-        """Take in what a tool brought, or what somebody said who is not trusted."""
+        """Add the result of a tool, or a text of somebody who is not trusted."""
         self.readings.append(reading)
 
     @property
     def trust(self) -> Trust:
-        """The least trusted trust of what was read."""
+        """The lowest trust of all readings."""
         return least_trusted(reading.trust for reading in self.readings)
 
-    def says(self, value: str) -> bool:
-        """Tell whether trusted text says something, letter by letter."""
-        return stands_in(plain(value), self._said)
+    def is_in_trusted_text(self, value: str) -> bool:
+        """Tell whether a value is written in the trusted text, letter by letter."""
+        return contains_name(plain(value), self._trusted_plain)
 
     @property
-    def _said(self) -> str:
+    def _trusted_plain(self) -> str:
         text = self.text
         if self._plain is None or self._plain[0] is not text:
-            said = text.everything
-            self._plain = (text, plain(f"{said}\n{sentences_apart(said)}"))
+            trusted = text.everything
+            self._plain = (text, plain(f"{trusted}\n{separate_sentences(trusted)}"))
         return self._plain[1]
 
     def paid_since_request(self) -> list[Effect]:
@@ -151,8 +152,8 @@ class Evidence:
             if effect.kind is EffectKind.PAY and effect.recipients
         ]
 
-    def brought_by(self, value: str) -> ReadContent | None:
-        """Return the untrusted reading in which a value stands."""
+    def untrusted_reading_with(self, value: str) -> ReadContent | None:
+        """Return the untrusted reading that contains a value."""
         if len(value) > _MAX_VALUE:
             return None
         for reading in self.readings:
@@ -161,31 +162,35 @@ class Evidence:
         return None
 
     def reasons(self, what: str, value: str = "") -> tuple[DoubtReason, ...]:
-        """Return the way from untrusted text to something of a call."""
-        reading = self.brought_by(value) if value else None
+        """Return how untrusted text led to a part of a call."""
+        reading = self.untrusted_reading_with(value) if value else None
         if reading is not None:
             where = excerpt(value, reading.text)
             return (DoubtReason(what, str(reading), reading.trust.value, where),)
-        for one in reversed(self.readings):
-            if not one.trust.trusted and one.text.strip():
-                return (DoubtReason(what, str(one), one.trust.value, excerpt("", one.text)),)
+        for untrusted in reversed(self.readings):
+            if not untrusted.trust.trusted and untrusted.text.strip():
+                return (
+                    DoubtReason(
+                        what, str(untrusted), untrusted.trust.value, excerpt("", untrusted.text)
+                    ),
+                )
         return ()
 
 
 def judge(evidence: Evidence, intents: Sequence[Intent], effects: Iterable[Effect]) -> Doubt | None:
-    """Return why nobody asked for what a call does, or None if somebody did.
+    """Return why a call does not match the request, or None if it does.
 
-    Ask only after something untrusted was read: before, nobody needs to vouch for anything.
+    Call it only after something untrusted was read: before that, no call needs a justification.
     """
     call = tuple(effects)
     leaves = any(effect.kind is EffectKind.SEND and not _tells_owner(effect) for effect in call)
-    for one in call:
-        # A file that is read to be sent leaves with what is sent.
-        sent = one.kind is EffectKind.READ and leaves and bool(one.paths)
-        effect = replace(one, kind=EffectKind.SEND) if sent else one
+    for declared in call:
+        # A file that is read in order to be sent is sent as well.
+        sent = declared.kind is EffectKind.READ and leaves and bool(declared.paths)
+        effect = replace(declared, kind=EffectKind.SEND) if sent else declared
         if effect.kind not in JUDGED or _tells_owner(effect):
             continue
-        doubt = _judge_one(evidence, intents, effect, call)
+        doubt = _judge_effect(evidence, intents, effect, call)
         if doubt is not None:
             return doubt
     return None
@@ -195,31 +200,31 @@ def _tells_owner(effect: Effect) -> bool:
     return effect.kind is EffectKind.SEND and set(effect.targets) == {OWNER}
 
 
-def _judge_one(
+def _judge_effect(
     evidence: Evidence, intents: Sequence[Intent], effect: Effect, call: tuple[Effect, ...]
 ) -> Doubt | None:
-    if _is_void(effect, call):
+    if _tells_nobody(effect, call):
         return None
-    missing = _missing(effect)
+    missing = _missing_argument(effect)
     if missing:
-        return Doubt(f"it would {_words(effect.kind)}, and does not say {missing}")
-    # Who asks for a payment or for access has asked for the note that goes with it.
+        return Doubt(f"it would {_effect_phrase(effect.kind)}, but does not say {missing}")
+    # A request for a payment or for access includes the note that goes with it.
     with_note = (EffectKind.PAY, EffectKind.GRANT)
-    kinds = {effect.kind, *(one.kind for one in call if one.kind in with_note)}
+    kinds = {effect.kind, *(part.kind for part in call if part.kind in with_note)}
     fitting = [intent for intent in intents if _fits(intent, effect, kinds)]
     if effect.kind is EffectKind.FETCH:
-        if _asked_before(evidence, effect) or _leads_on(evidence, intents, effect):
+        if _was_fetched_before(evidence, effect) or _is_linked_page(evidence, intents, effect):
             return None
         if not effect.targets and effect.content:
             return _Judgement(evidence, fitting, Intent(EffectKind.FETCH), effect).query()
-    doubts = [_Judgement(evidence, fitting, one, effect).doubt() for one in fitting]
+    doubts = [_Judgement(evidence, fitting, intent, effect).doubt() for intent in fitting]
     if None in doubts:
         return _paid_already(evidence, fitting, effect, doubts.count(None))
     first = next(iter(doubts), None)
     if first is not None:
         return first
     return Doubt(
-        f"it would {_words(effect.kind)}, and nobody who is trusted asked for that",
+        f"it would {_effect_phrase(effect.kind)}, but no trusted person asked for it",
         evidence.reasons(effect.kind.value, next(iter(effect.targets), "")),
     )
 
@@ -227,13 +232,13 @@ def _judge_one(
 def _paid_already(
     evidence: Evidence, fitting: Sequence[Intent], effect: Effect, covering: int
 ) -> Doubt | None:
-    """Doubt a payment that was made for this request already: what was asked for is done once.
+    """Doubt a payment that was already made for this request: a request is fulfilled once.
 
     Args:
-        evidence: What was read, payments among it.
-        fitting: Effects that ask for payments.
+        evidence: Everything that was read, with the payments made.
+        fitting: Intents that ask for payments.
         effect: The payment.
-        covering: How many of them ask for just this one.
+        covering: How many of them ask for exactly this payment.
     """
     if effect.kind is not EffectKind.PAY or not effect.recipients:
         return None
@@ -241,16 +246,20 @@ def _paid_already(
     def effects_for(payment: Effect) -> set[int]:
         return {
             place
-            for place, one in enumerate(fitting)
-            if _Judgement(evidence, fitting, one, payment).is_for_these()
+            for place, intent in enumerate(fitting)
+            if _Judgement(evidence, fitting, intent, payment).is_for_these()
         }
 
-    asked = effects_for(effect)
-    paid = [one.amount for one in evidence.paid_since_request() if asked & effects_for(one)]
-    if paid.count(effect.amount) < covering and len(paid) < len(asked):
+    requested = effects_for(effect)
+    paid = [
+        payment.amount
+        for payment in evidence.paid_since_request()
+        if requested & effects_for(payment)
+    ]
+    if paid.count(effect.amount) < covering and len(paid) < len(requested):
         return None
     return Doubt(
-        "it would move money to whom it was moved for this request already",
+        "it would pay a recipient again who was already paid for this request",
         evidence.reasons(effect.kind.value, effect.recipients[0]),
     )
 
@@ -258,8 +267,8 @@ def _paid_already(
 def _fits(intent: Intent, effect: Effect, kinds: set[EffectKind]) -> bool:
     """Tell whether an effect of a call is of a kind that was asked for."""
     if intent.kind == FOLLOW:
-        # A text that the request names may say what to write and to tell, and to change an order
-        # that is there; never whom to pay, what to delete, to run or to share.
+        # A text that the request names may say what to write and to send, and how to change an
+        # existing order; never whom to pay, or what to delete, run or share.
         pays = effect.kind is EffectKind.PAY and not effect.recipients and not effect.hosts
         return pays or effect.kind in (EffectKind.SEND, EffectKind.WRITE)
     if effect.kind is EffectKind.UNDECLARED or intent.kind in kinds:
@@ -268,14 +277,14 @@ def _fits(intent: Intent, effect: Effect, kinds: set[EffectKind]) -> bool:
     return effect.kind is EffectKind.WRITE and not effect.paths and kind in _ALSO_WRITTEN
 
 
-def _is_void(effect: Effect, call: tuple[Effect, ...]) -> bool:
-    """Tell whether nobody is told anything by a call that does something else."""
-    others = [one for one in call if one is not effect and one.kind.outside]
+def _tells_nobody(effect: Effect, call: tuple[Effect, ...]) -> bool:
+    """Tell whether a call sends nothing, because its purpose is another effect."""
+    others = [other for other in call if other is not effect and other.kind.outside]
     return effect.kind is EffectKind.SEND and not effect.targets and bool(others)
 
 
-def _missing(effect: Effect) -> str:
-    """Return what a call does not say although it matters, in words."""
+def _missing_argument(effect: Effect) -> str:
+    """Return in words which important argument a call does not have."""
     if effect.kind not in _NEEDS_TARGET:
         return ""
     if effect.kind is EffectKind.GRANT:
@@ -290,15 +299,15 @@ def _missing(effect: Effect) -> str:
     return ""
 
 
-def _leads_on(evidence: Evidence, intents: Sequence[Intent], effect: Effect) -> bool:
-    """Tell whether a page is linked from a place of people let in, which the request names."""
+def _is_linked_page(evidence: Evidence, intents: Sequence[Intent], effect: Effect) -> bool:
+    """Tell whether a closed place that the request names links to the page."""
     for intent in intents:
         judgement = _Judgement(evidence, intents, intent, effect)
-        for found in intent.found:
-            if not found.where:
+        for lookup in intent.found:
+            if not lookup.where:
                 continue
-            for spot in judgement.direct_spots(found):
-                if not (spot.told and spot.reading.closed):
+            for spot in judgement.direct_spots(lookup):
+                if not (spot.identified and spot.reading.closed):
                     continue
                 links = links_in(spot.record.prose)
                 if effect.hosts and all(
@@ -308,12 +317,12 @@ def _leads_on(evidence: Evidence, intents: Sequence[Intent], effect: Effect) -> 
     return False
 
 
-def _asked_before(evidence: Evidence, effect: Effect) -> bool:
-    """Tell whether the same address was asked before in this context: it learns nothing new."""
+def _was_fetched_before(evidence: Evidence, effect: Effect) -> bool:
+    """Tell whether the same address was fetched before in this context: it learns nothing new."""
     if not effect.hosts or effect.content:
         return False
-    asked = {place for reading in evidence.readings for place in reading.places}
-    return all(host in asked for host in effect.hosts)
+    known = {place for reading in evidence.readings for place in reading.places}
+    return all(host in known for host in effect.hosts)
 
 
 @dataclass(slots=True)
@@ -323,18 +332,18 @@ class _Spot:
     reading: ReadContent
     record: Record
     rank: tuple[int, int] = (0, 0)
-    """How many literals of the request name its place or were written in it by the system, and how
-    many are fields of it that others wrote."""
+    """How many literals of the request name its place or are fields that the system wrote, and how
+    many are fields that others wrote."""
     known: int = 0
-    """How many of them the system wrote in it."""
+    """How many literals are fields that the system wrote."""
     in_text: bool = False
-    """Whether a literal of the request stands only in text that anybody may have written."""
-    told: bool = True
-    """Whether the request tells it from other records."""
+    """Whether a literal of the request is only in text that anybody may have written."""
+    identified: bool = True
+    """Whether the request says which record it is, among others."""
 
 
 class _Judgement:
-    """One effect of a call beside one effect that was asked for."""
+    """Compares one effect of a call with one intent of the request."""
 
     def __init__(
         self, evidence: Evidence, fitting: Sequence[Intent], intent: Intent, effect: Effect
@@ -347,63 +356,68 @@ class _Judgement:
 
     def doubt(self) -> Doubt | None:
         if self.kind is EffectKind.UNDECLARED:
-            return self._anything()
+            return self._check_undeclared()
         if self.kind is EffectKind.RUN:
-            return self._dictated((*self.effect.targets, *self.effect.content))
-        return self._payees() or self._targets() or self._amount() or self._content()
+            return self._check_exact_text((*self.effect.targets, *self.effect.content))
+        return (
+            self._check_payees()
+            or self._check_targets()
+            or self._check_amount()
+            or self._check_content()
+        )
 
     def is_for_these(self) -> bool:
-        """Tell whether it was asked to do it to these, however much."""
-        return self._targets() is None
+        """Tell whether the request names these targets, whatever the amount."""
+        return self._check_targets() is None
 
-    def _because(self, what: str, value: str, why: str) -> Doubt:
-        shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
-        named = f"{what} {shown!r}" if value else what
+    def _doubt(self, what: str, value: str, why: str) -> Doubt:
+        cut = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+        named = f"{what} {cut!r}" if value else what
         reasons = self.evidence.reasons(named, value)
-        return Doubt(f"it would {_words(self.kind)}, and {named} {why}", reasons)
+        return Doubt(f"it would {_effect_phrase(self.kind)}, and {named} {why}", reasons)
 
-    def _not_asked(self, what: str, value: str) -> Doubt:
-        brought = self.evidence.brought_by(value) if len(value) > 2 else None
+    def _doubt_unrequested(self, what: str, value: str) -> Doubt:
+        brought = self.evidence.untrusted_reading_with(value) if len(value) > 2 else None
         if brought is not None:
-            return self._because(what, value, f"is named only by what {brought.tool} brought in")
-        return self._because(what, value, "is not what was asked for")
+            return self._doubt(what, value, f"appears only in the result of {brought.tool}")
+        return self._doubt(what, value, "is not part of the request")
 
     # -- to whom and to what -----------------------------------------------------------------------
 
-    def _payees(self) -> Doubt | None:
-        """Doubt a payment to more than was asked for, or beside an order that is to be changed."""
+    def _check_payees(self) -> Doubt | None:
+        """Doubt more payees than requested, or a payment in place of a change to an order."""
         effect = self.effect
         if effect.kind is not EffectKind.PAY or not effect.recipients:
             return None
         if len(effect.recipients) > max(1, len(self.intent.targets)):
-            return self._because("so many recipients", "", "are not what was asked for")
-        orders = any(one.what is LookupKind.ID for one in self.intent.found)
+            return self._doubt("so many recipients", "", "are not part of the request")
+        orders = any(lookup.what is LookupKind.ID for lookup in self.intent.found)
         if orders and not effect.things:
-            return self._because("a payment of its own", "", "is not what was asked for")
+            return self._doubt("a separate payment", "", "is not part of the request")
         return None
 
-    def _targets(self) -> Doubt | None:
+    def _check_targets(self) -> Doubt | None:
         effect = self.effect
         if any(len(target) > _MAX_VALUE for target in effect.targets):
-            return self._because("a name of this length", "", "cannot be judged")
+            return self._doubt("a name of this length", "", "cannot be judged")
         for recipient in effect.recipients:
-            if recipient != OWNER and not self._names(_address_alone(recipient), _PEOPLE):
-                return self._not_asked("recipient", recipient)
+            if recipient != OWNER and not self._is_requested(_address_alone(recipient), _PEOPLE):
+                return self._doubt_unrequested("recipient", recipient)
         for address in effect.hosts:
-            if not self._leads_to(address):
-                return self._not_asked("address", address)
+            if not self._is_requested_address(address):
+                return self._doubt_unrequested("address", address)
         for path in effect.paths:
-            if not self._means_path(path):
-                return self._not_asked("path", path)
+            if not self._is_requested_path(path):
+                return self._doubt_unrequested("path", path)
         for thing in effect.things:
-            if not self._names(thing, _THINGS) or self._has_two_roles(thing):
-                return self._not_asked("thing", thing)
+            if not self._is_requested(thing, _THINGS) or self._has_two_roles(thing):
+                return self._doubt_unrequested("thing", thing)
         return None
 
     def _has_two_roles(self, thing: str) -> bool:
-        """Tell whether one literal would stand for who gets something and for what it is."""
+        """Tell whether one literal is used both as the recipient and as the thing."""
         if self.kind is EffectKind.PAY:
-            # Which of two accounts is paid and which pays is told by `within`.
+            # `within` says which of two accounts pays and which is paid.
             return bool(self.effect.recipients) and is_among(thing, self.intent.targets)
         if self.kind is not EffectKind.GRANT:
             return False
@@ -413,31 +427,31 @@ class _Judgement:
             for recipient in self.effect.recipients
         ) or any(map(_is_path, self.effect.recipients))
 
-    def _names(self, value: str, kinds: frozenset[LookupKind]) -> bool:
-        """Tell whether a value is a literal of the request, stands for one, or is found."""
+    def _is_requested(self, value: str, kinds: frozenset[LookupKind]) -> bool:
+        """Tell whether a value is a literal of the request, is linked to one, or is looked up."""
         if self.intent.kind == FOLLOW:
             return self._names_followed(value, kinds)
         pooled = self._pooled
         literals = [target for intent in pooled for target in intent.targets]
         things = kinds is _THINGS
         if things and self.kind is not EffectKind.DELETE:
-            literals += [one for intent in pooled for one in intent.within]
+            literals += [container for intent in pooled for container in intent.within]
         if self.kind is EffectKind.DELETE and self._is_container(value):
             return False
         if any(self._is_literal(value, literal) for literal in literals):
             return True
         if self.kind is EffectKind.PAY and not things and self._is_own_account(value):
             return True
-        if any(is_among(value, self._stands_for(one, things=things)) for one in literals):
+        if any(is_among(value, self._stands_for(literal, things=things)) for literal in literals):
             return True
         return any(
-            found.what in kinds and self._is_found(found, value)
+            lookup.what in kinds and self._is_found(lookup, value)
             for intent in pooled
-            for found in intent.found
+            for lookup in intent.found
         )
 
     def _is_own_account(self, value: str) -> bool:
-        """Tell whether an account is that of the very order which is changed."""
+        """Tell whether an account belongs to the order that the call changes."""
         return bool(self.effect.things) and any(
             is_among(value, record.accounts) and all(map(record.holds, self.effect.things))
             for reading in self.evidence.readings
@@ -446,29 +460,33 @@ class _Judgement:
 
     @property
     def _pooled(self) -> Sequence[Intent]:
-        """Effects of one kind that may together name the guests of one appointment or mail."""
+        """Intents of one kind that may together name the guests of one appointment or mail."""
         if self.kind not in (EffectKind.SEND, EffectKind.WRITE) or len(self.effect.recipients) < 2:
             return (self.intent,)
         own = self.intent
-        return [one for one in self.fitting if (one.content, one.found) == (own.content, own.found)]
+        return [
+            intent
+            for intent in self.fitting
+            if (intent.content, intent.found) == (own.content, own.found)
+        ]
 
     def _is_literal(self, value: str, literal: str) -> bool:
         if self.kind is EffectKind.PAY and value.strip()[:1] == "@" != literal.strip()[:1]:
-            return False  # a handle is an account, which a name is not
+            return False  # a handle is an account, a name is not
         return equal(value, literal) or equal(value, _address_alone(literal))
 
     def _is_container(self, value: str) -> bool:
-        """Tell whether a value is what the things to delete are in, rather than one of them."""
+        """Tell whether a value is the container of the things to delete, not one of them."""
         targets = self.intent.targets
         return not _is_path(value) and any(map(_is_path, targets)) and "/" not in value
 
     def _names_followed(self, value: str, kinds: frozenset[LookupKind]) -> bool:
-        """Tell whether somebody is named by the request, or a thing by the text to be followed."""
-        if self.evidence.says(value):
+        """Tell whether the request names a person, or the followed text names a thing."""
+        if self.evidence.is_in_trusted_text(value):
             return True
         if kinds is _THINGS:
             return self._is_followed(value)
-        return any(is_among(value, self._stands_for(one)) for one in self._words_of_request)
+        return any(is_among(value, self._stands_for(word)) for word in self._words_of_request)
 
     @cached_property
     def _words_of_request(self) -> list[str]:
@@ -476,34 +494,36 @@ class _Judgement:
         return [word for word in words if word[:1].isupper()]
 
     def _is_followed(self, value: str) -> bool:
-        """Tell whether a thing has a name that stands in the text which is to be followed."""
+        """Tell whether the followed text names a thing."""
         return any(record.holds(value) for record in self._followed)
 
     @cached_property
     def _texts_followed(self) -> list[str]:
-        return [spot.record.plain_prose for one in self.intent.found for spot in self._spots(one)]
+        return [
+            spot.record.plain_prose for lookup in self.intent.found for spot in self._spots(lookup)
+        ]
 
     @cached_property
     def _followed(self) -> list[Record]:
-        """Records that the text speaks of which is to be followed."""
+        """Records that the followed text mentions."""
         return [
             record
             for reading in self.evidence.readings
             for record in reading.records
             if any(
-                len(value) >= 4 and value[0].isalpha() and stands_in(value, text)
+                len(value) >= 4 and value[0].isalpha() and contains_name(value, text)
                 for value in record.values
                 for text in self._texts_followed
             )
         ]
 
     def _stands_for(self, literal: str, *, things: bool = False) -> set[str]:
-        """Return what a name stands for by a record that only the owner's side can write.
+        """Return the values that a name is linked to by records only the owner's side can write.
 
-        The id of a thing may also be that of the one record in which a system itself has the name.
+        The id of a thing may also be in the only record in which a system itself has the name.
         """
         key = (literal, things, self.kind is EffectKind.PAY)
-        return self.evidence.known(key, lambda: self._find_names(literal, things))
+        return self.evidence.cached(key, lambda: self._find_names(literal, things))
 
     def _find_names(self, literal: str, things: bool) -> set[str]:
         wanted = plain(literal)
@@ -515,78 +535,79 @@ class _Judgement:
                 continue
             for record in reading.records:
                 whole = record.values if reading.owned or things else record.names
-                if any(same(wanted, one) for one in whole):
+                if any(same(wanted, value) for value in whole):
                     exact.append(record)
                 elif any(_begins_name(wanted, name) for name in record.names) or (
-                    things and any(stands_in(wanted, one) for one in whole if len(one) <= 80)
+                    things
+                    and any(contains_name(wanted, value) for value in whole if len(value) <= 80)
                 ):
                     partly.append(record)
-                elif any(_is_declined(wanted, one) for one in record.names):
+                elif any(_is_declined(wanted, name) for name in record.names):
                     declined.append(record)
-        # A name that several have stands for none of them.
+        # A name that several records share is linked to none of them.
         records = exact or partly or declined
-        told = {frozenset(one.values) for one in records}
-        if len(told) != 1:
+        distinct = {frozenset(record.values) for record in records}
+        if len(distinct) != 1:
             return set()
         payee = self.kind is EffectKind.PAY and not things
         if not payee:
             return set(records[0].raw)
-        # A tool that is told a name looks the account up itself.
-        names = (one for one in records[0].raw if plain(one) in records[0].names)
+        # A tool that gets a name looks up the account itself.
+        names = (name for name in records[0].raw if plain(name) in records[0].names)
         return {*_accounts(records[0]), *names}
 
-    def _is_found(self, found: LookupValue, value: str) -> bool:
-        """Tell whether a value stands where the request says that it is to be found."""
-        spots = list(self._spots(found))
+    def _is_found(self, lookup: LookupValue, value: str) -> bool:
+        """Tell whether a value is in the place where the request says to look."""
+        spots = list(self._spots(lookup))
         if self.kind is EffectKind.PAY:
-            return self._is_payee(found, spots, value)
+            return self._is_payee(lookup, spots, value)
         if self.kind is EffectKind.RUN:
             return False
-        having = [one.record.holds(value) for one in spots if one.told]
-        if any(having) and not all(having) and not found.every:
-            return False  # of several that the request means alike, it does not say which
+        having = [spot.record.holds(value) for spot in spots if spot.identified]
+        if any(having) and not all(having) and not lookup.every:
+            return False  # several records match, and the request does not say which one
         for spot in spots:
-            reading, record, told = spot.reading, spot.record, spot.told
+            reading, record, identified = spot.reading, spot.record, spot.identified
             if self.kind is EffectKind.DELETE and value.strip() not in record.raw:
                 continue
-            if not self._is_theirs(found, record, value):
+            if not self._is_theirs(lookup, record, value):
                 continue
-            if record.holds(value) and (told or (reading.closed and self._may_choose())):
+            if record.holds(value) and (identified or (reading.closed and self._may_choose())):
                 return True
             if (
-                stands_in(plain(value), record.trusted_text)
+                contains_name(plain(value), record.trusted_text)
                 and reading.owned
-                and (told or self._may_choose())
+                and (identified or self._may_choose())
             ):
                 return True
-            # Text of a place that the request names may say who, and never whom to pay or delete.
-            # Where a system keeps who wrote and who takes part, what they write names nobody.
+            # Text in a place that the request names may say who, but never whom to pay or delete.
+            # Where a system records authors and members, their text names nobody.
             declared = bool(reading.results.fields) and not reading.closed
-            in_text = bool(found.where) and told and not declared
+            in_text = bool(lookup.where) and identified and not declared
             in_text = in_text and self.kind is not EffectKind.DELETE
-            if in_text and self._stands_in_text(found, value, record):
+            if in_text and self._stands_in_text(lookup, value, record):
                 return True
         return False
 
-    def _is_theirs(self, found: LookupValue, record: Record, value: str) -> bool:
-        """Tell whether an address is that of the person by whose name its record is known.
+    def _is_theirs(self, lookup: LookupValue, record: Record, value: str) -> bool:
+        """Tell whether an address belongs to the person whose name identifies its record.
 
-        A mail that is addressed to Ann is not from her. Whom the owner's contacts know by a name
-        has the address that stands there.
+        A mail that is addressed to Ann is not from her. A person in the owner's contacts has the
+        address that is written there.
         """
-        if found.what is not LookupKind.ADDRESS or "@" not in value:
+        if lookup.what is not LookupKind.ADDRESS or "@" not in value:
             return True
-        for literal in found.where:
+        for literal in lookup.where:
             known = [contact for contact in self._in_contacts(literal) if "@" in contact]
             if known and not is_among(value, known):
                 return False
-            named = [one for one in record.raw if _names_value(plain(literal), plain(one))]
-            if named and all("@" in one for one in named) and not is_among(value, named):
+            named = [value for value in record.raw if _names_value(plain(literal), plain(value))]
+            if named and all("@" in value for value in named) and not is_among(value, named):
                 return False
         return True
 
     def _in_contacts(self, literal: str) -> list[str]:
-        """Return what records of the owner's side say of somebody who is called so."""
+        """Return the values of the owner's records about a person with this name."""
         wanted = plain(literal)
         return [
             value
@@ -598,112 +619,123 @@ class _Judgement:
         ]
 
     def _may_choose(self) -> bool:
-        """Tell whether one of many may be taken that the request does not tell from the others."""
+        """Tell whether any one of several matching records may be used."""
         return self.kind is not EffectKind.DELETE
 
-    def _stands_in_text(self, found: LookupValue, value: str, record: Record) -> bool:
-        if found.what is LookupKind.ADDRESS:
-            there = {plain(one) for one in links_in(record.prose)}
-            there |= {plain(one) for one in _ACCOUNT.findall(record.prose)}
+    def _stands_in_text(self, lookup: LookupValue, value: str, record: Record) -> bool:
+        if lookup.what is LookupKind.ADDRESS:
+            there = {plain(link) for link in links_in(record.prose)}
+            there |= {plain(account) for account in _ACCOUNT.findall(record.prose)}
             return is_among(value, there)
-        if found.what is LookupKind.NAME:
-            return bool(value.strip()) and stands_in(plain(value), record.plain_prose)
+        if lookup.what is LookupKind.NAME:
+            return bool(value.strip()) and contains_name(plain(value), record.plain_prose)
         return False
 
-    def _is_payee(self, found: LookupValue, spots: Sequence[_Spot], value: str) -> bool:
-        """Take a payee from the bank's own fields or the owner's records, if only one is meant."""
-        told = [spot for spot in spots if spot.told]
+    def _is_payee(self, lookup: LookupValue, spots: Sequence[_Spot], value: str) -> bool:
+        """Tell whether the bank's fields or the owner's records give this payee, and no other."""
+        identified = [spot for spot in spots if spot.identified]
         if value in self.effect.things:
-            # What is ordered, and not who is paid.
+            # A thing that is ordered, not a payee.
             return any(
-                one.record.holds(value)
-                or (found.where and found.what is LookupKind.NAME and _in_text(one.record, value))
-                for one in told
+                spot.record.holds(value)
+                or (
+                    lookup.where and lookup.what is LookupKind.NAME and _in_text(spot.record, value)
+                )
+                for spot in identified
             )
-        meant = {frozenset(_accounts(one.record)) for one in told}
-        meant -= {frozenset[str]()}
-        if not any(is_among(value, accounts) for accounts in meant):
+        payees = {frozenset(_accounts(spot.record)) for spot in identified}
+        payees -= {frozenset[str]()}
+        if not any(is_among(value, accounts) for accounts in payees):
             return False
-        if len(meant) == 1:
+        if len(payees) == 1:
             return True
-        # Records of the same payee are one payee: what all of them have in common.
-        common = set[str]().union(*meant).intersection(*meant)
+        # Several records of one payee count as one payee: the accounts that all of them have.
+        common = set[str]().union(*payees).intersection(*payees)
         return is_among(value, common)
 
-    def _spots(self, found: LookupValue) -> list[_Spot]:
-        """Return the records where a value is to be found, and the pages that they lead to."""
-        return [*self.direct_spots(found), *self._linked(found)]
+    def _spots(self, lookup: LookupValue) -> list[_Spot]:
+        """Return the records in which to look for a value, and the pages that they link to."""
+        return [*self.direct_spots(lookup), *self._linked(lookup)]
 
-    def direct_spots(self, found: LookupValue) -> list[_Spot]:
-        """Return the records where a value is to be found, those that the request tells best."""
-        return self.evidence.known((found, self.kind), lambda: self._find_spots(found))
+    def direct_spots(self, lookup: LookupValue) -> list[_Spot]:
+        """Return the records in which to look for a value: the best matches for the request."""
+        return self.evidence.cached((lookup, self.kind), lambda: self._find_spots(lookup))
 
-    def _find_spots(self, found: LookupValue) -> list[_Spot]:
-        """Return the records where a value is to be found, those that the request tells best.
+    def _find_spots(self, lookup: LookupValue) -> list[_Spot]:
+        """Return the records in which to look for a value: the best matches for the request.
 
-        A literal of the request tells a record apart where the system or the owner's side wrote it.
-        In text that anybody wrote it tells only which thing of the owner's to change, and only one.
+        A literal of the request identifies a record if the system or the owner's side wrote it. In
+        text that anybody wrote, it only identifies which one thing of the owner's to change.
         """
         spots: list[_Spot] = []
         mentions = _in_title if self.kind is EffectKind.DELETE else _in_text
         for reading in self.evidence.readings:
-            if found.source and plain(found.source) != plain(reading.source):
+            if lookup.source and plain(lookup.source) != plain(reading.source):
                 continue
-            about = [one for one in found.where if reading.is_about(one)]
-            if not found.source and not about:
+            about = [literal for literal in lookup.where if reading.is_about(literal)]
+            if not lookup.source and not about:
                 continue
-            rest = [one for one in found.where if one not in about]
+            rest = [literal for literal in lookup.where if literal not in about]
             for record in reading.records:
-                surely = [one for one in rest if self._record_has(record, one)]
-                in_text = [one for one in rest if one not in surely and mentions(record, one)]
+                surely = [literal for literal in rest if self._record_has(record, literal)]
+                in_text = [
+                    literal
+                    for literal in rest
+                    if literal not in surely and mentions(record, literal)
+                ]
                 if len(surely) + len(in_text) == len(rest):
                     pays = self.kind is EffectKind.PAY
-                    exactly = sum(_is_part(record, one) for one in (in_text if pays else rest))
+                    exactly = sum(
+                        _is_part(record, literal) for literal in (in_text if pays else rest)
+                    )
                     rank = (len(about) + len(surely), exactly)
                     spots.append(_Spot(reading, record, rank, len(surely), bool(in_text)))
-        best = max((one.rank for one in spots), default=(0, 0))
-        if found.what is not LookupKind.TEXT:
-            spots = [one for one in spots if one.rank == best]
+        best = max((spot.rank for spot in spots), default=(0, 0))
+        if lookup.what is not LookupKind.TEXT:
+            spots = [spot for spot in spots if spot.rank == best]
         else:
-            spots = [one for one in spots if one.rank[0] == best[0]]
+            spots = [spot for spot in spots if spot.rank[0] == best[0]]
         changes = self.kind in (EffectKind.WRITE, EffectKind.DELETE) and len(spots) == 1
         for spot in spots:
             named = spot.rank[0] > 0 and not spot.in_text
-            spot.told = spot.known > 0 or named or changes or (spot.in_text and spot.reading.closed)
+            spot.identified = (
+                spot.known > 0 or named or changes or (spot.in_text and spot.reading.closed)
+            )
         return spots
 
-    def _linked(self, found: LookupValue) -> Iterator[_Spot]:
-        """Yield pages to which the place leads that the request names."""
-        if found.what is LookupKind.LINK or not found.where:
+    def _linked(self, lookup: LookupValue) -> Iterator[_Spot]:
+        """Yield pages that a place named by the request links to."""
+        if lookup.what is LookupKind.LINK or not lookup.where:
             return
         for reading in self.evidence.readings:
             if reading.trust is not Trust.WEB or not reading.places:
                 continue
             for other in self.evidence.readings:
                 if other is reading or (
-                    found.source and plain(found.source) != plain(other.source)
+                    lookup.source and plain(lookup.source) != plain(other.source)
                 ):
                     continue
                 leads = any(_same_address(link, reading.places[0]) for link in other.links)
                 if leads and all(
-                    other.is_about(one) or any(self._record_has(r, one) for r in other.records)
-                    for one in found.where
+                    other.is_about(literal)
+                    or any(self._record_has(r, literal) for r in other.records)
+                    for literal in lookup.where
                 ):
                     for record in reading.records:
                         yield _Spot(reading, record, (1, 0))
 
     def _record_has(self, record: Record, literal: str) -> bool:
         wanted = plain(literal)
-        if any(_names_value(wanted, one) for one in record.values):
+        if any(_names_value(wanted, value) for value in record.values):
             return True
-        amounts = amounts_said(literal) if len(literal) <= 32 else ()
+        amounts = amounts_in_literal(literal) if len(literal) <= 32 else ()
         if len(amounts) == 1 and round(amounts[0], 2) in record.numbers:
             return True
-        return any(record.holds(one) for one in self._stands_for(literal))
+        return any(record.holds(name) for name in self._stands_for(literal))
 
     # -- paths and addresses -----------------------------------------------------------------------
 
-    def _means_path(self, path: str) -> bool:
+    def _is_requested_path(self, path: str) -> bool:
         wanted = plain_path(path)
         if wanted is None:
             return False
@@ -715,27 +747,27 @@ class _Judgement:
         if self.kind is EffectKind.SEND and self._is_named_place(path):
             return True
         if any(
-            found.what in (LookupKind.PATH, LookupKind.NAME) and self._is_found(found, path)
-            for found in self.intent.found
+            lookup.what in (LookupKind.PATH, LookupKind.NAME) and self._is_found(lookup, path)
+            for lookup in self.intent.found
         ):
             return True
         if self.intent.kind == FOLLOW and self.kind is EffectKind.WRITE:
             return not path.startswith(("/", "~", "..", "$")) and any(
-                stands_in(plain(path), text) for text in self._texts_followed
+                contains_name(plain(path), text) for text in self._texts_followed
             )
         coins = self.kind is EffectKind.WRITE and not any(map(_is_path, self.intent.targets))
-        return coins and self._is_new(path) and self.evidence.brought_by(path) is None
+        return coins and self._is_new(path) and self.evidence.untrusted_reading_with(path) is None
 
     def _is_named_place(self, path: str) -> bool:
-        """Tell whether a file is one that the request says to send or to take a text from."""
+        """Tell whether the request names a file to send or to take a text from."""
         wanted = plain_path(path)
-        literals = [one for found in self.intent.found for one in found.where]
+        literals = [literal for lookup in self.intent.found for literal in lookup.where]
         return wanted is not None and wanted in [plain_path(literal) for literal in literals]
 
     def _is_new(self, path: str) -> bool:
-        """Tell whether a name that nobody gave could only be that of something new of the agent's.
+        """Tell whether a path that nobody named can only be a new file of the agent.
 
-        A word of it must be the request's, so that it does not overwrite what is there.
+        A word of it must be in the request, so that it does not overwrite an existing file.
         """
         name = posixpath.normpath(path.replace("\\", "/"))
         if name.startswith(("/", "~", "..")) or ":" in name:
@@ -743,10 +775,10 @@ class _Judgement:
         if any(part.startswith(".") and part != "." for part in name.split("/")):
             return False
         words = re.findall(r"[^\W\d_]{3,}", posixpath.splitext(posixpath.basename(name))[0])
-        return any(self.evidence.says(word) for word in words)
+        return any(self.evidence.is_in_trusted_text(word) for word in words)
 
     def _is_in_named_folder(self, path: str) -> bool:
-        """Tell whether a file of a name is in the folder that is named, or the one that has it."""
+        """Tell whether a file is in the folder that is named, or in the only one that has it."""
         folder, _, name = path.rpartition("/")
         if _is_path(posixpath.basename(folder)):
             return False
@@ -755,7 +787,10 @@ class _Judgement:
         ):
             return False
         named = (*self.intent.targets, *self.intent.within)
-        if all(any(part == one for one in named) for part in folder.split("/")) or folder in named:
+        if (
+            all(any(part == name for name in named) for part in folder.split("/"))
+            or folder in named
+        ):
             return True
         having = {
             plain_path(place)
@@ -766,31 +801,31 @@ class _Judgement:
         }
         return having == {folder}
 
-    def _leads_to(self, address: str) -> bool:
-        """Tell whether an address was named, or is a link where the request says."""
+    def _is_requested_address(self, address: str) -> bool:
+        """Tell whether an address was named, or is a link in a place that the request names."""
         parts = address_of(address)
         if parts is None or parts.user is not None:
             return False
         fragment = parts.rest.partition("#")[2]
-        if fragment and self.evidence.brought_by(fragment) is not None:
+        if fragment and self.evidence.untrusted_reading_with(fragment) is not None:
             return False
         if any(
             _same_address(literal, address) or self._is_on_host(literal, address, parts)
             for literal in self.intent.targets
         ):
             return True
-        for found in self.intent.found:
-            if found.what not in (LookupKind.LINK, LookupKind.ADDRESS):
+        for lookup in self.intent.found:
+            if lookup.what not in (LookupKind.LINK, LookupKind.ADDRESS):
                 continue
-            for spot in self._spots(found):
+            for spot in self._spots(lookup):
                 page = spot.reading.trust is Trust.WEB
                 links = spot.reading.links if page else spot.record.links
-                if spot.told and any(_same_address(link, address) for link in links):
+                if spot.identified and any(_same_address(link, address) for link in links):
                     return True
         return False
 
     def _is_on_host(self, literal: str, address: str, parts: Address) -> bool:
-        """Tell whether a host is named, and an address on it carries nothing that was read."""
+        """Tell whether a host is named, and an address on it contains nothing that was read."""
         named = address_of(literal)
         if named is None or named.rest.strip("/") or not _same_host(named.host, parts.host):
             return False
@@ -801,12 +836,12 @@ class _Judgement:
         return self._is_plain(parts.rest) or self._is_linked_from(parts.host, address)
 
     def _is_plain(self, rest: str) -> bool:
-        """Tell whether all that an address carries beyond its host are words of the request."""
+        """Tell whether an address has only words of the request after its host."""
         rest = rest.partition("#")[0]
         if any(sign in rest for sign in "?;@%\\"):
             return False
-        parts = [one for one in rest.split("/") if one]
-        return all(self.evidence.says(part) for part in parts)
+        parts = [part for part in rest.split("/") if part]
+        return all(self.evidence.is_in_trusted_text(part) for part in parts)
 
     def _is_linked_from(self, host: str, address: str) -> bool:
         """Tell whether a page of the same host has an address as a link."""
@@ -822,115 +857,121 @@ class _Judgement:
 
     # -- how much ----------------------------------------------------------------------------------
 
-    def _amount(self) -> Doubt | None:
+    def _check_amount(self) -> Doubt | None:
         effect = self.effect
         if effect.amount_unreadable:
-            return self._because("the amount", "", "cannot be read")
+            return self._doubt("the amount", "", "cannot be read")
         if effect.amount is None:
             return None
         unit = self._foreign_unit()
         if unit:
-            return self._not_asked("unit", unit)
+            return self._doubt_unrequested("unit", unit)
         amount = round(effect.amount, 2)
-        return None if self._is_amount(amount) else self._not_asked("amount", f"{amount:g}")
+        return None if self._is_amount(amount) else self._doubt_unrequested("amount", f"{amount:g}")
 
     def _is_amount(self, amount: float) -> bool:
-        """Tell whether an amount was said, is found where the request says, or is worked out."""
+        """Tell whether an amount was requested, looked up, or can be computed."""
         literal = self._literal_amounts()
         several = len(self.effect.recipients) > 1
         if self.intent.computed:
             known = {*literal, *numbers_in(self.evidence.text.request)}
             known = known.union(*self._amounts_found())
-            return amount in worked_out(known, self.intent.computed)
+            return amount in computed_amounts(known, self.intent.computed)
         if amount in literal or (several and amount == round(sum(literal), 2)):
             return True
-        kept, told = self._amounts_found()
+        recorded, stated = self._amounts_found()
         if self.intent.kind == FOLLOW:
-            # A text may set the amount of an order that is there, but not to any.
-            most = 2 * max(kept, default=0.0)
-            sums = worked_out(kept | told, "more") | worked_out(kept | told, "less")
-            return amount in kept or (0 < amount <= most and amount in told | sums)
-        if amount in kept or amount in told:
+            # A text may set the amount of an existing order, but not to any value.
+            most = 2 * max(recorded, default=0.0)
+            sums = computed_amounts(recorded | stated, "more") | computed_amounts(
+                recorded | stated, "less"
+            )
+            return amount in recorded or (0 < amount <= most and amount in stated | sums)
+        if amount in recorded or amount in stated:
             return True
-        # One of it, where nothing is said of how many.
+        # One piece, where the request gives no number.
         return not self.effect.recipients and not self.intent.amounts and amount == 1
 
     def _literal_amounts(self) -> set[float]:
-        """Return the amounts of the request that are for these recipients."""
-        amounts = [amounts_said(text) for text in self.intent.amounts]
+        """Return the amounts in the request that are for these recipients."""
+        amounts = [amounts_in_literal(text) for text in self.intent.amounts]
         targets = self.intent.targets
         if self.kind is EffectKind.PAY and len(targets) > 1 and len(amounts) > 1:
-            # Amounts go with their own payee, in the order in which they stand.
+            # Each amount belongs to one payee, in the order in which they are written.
             own = [
                 amounts[place]
-                for place, one in enumerate(targets)
-                if len(amounts) == len(targets) and self._is_recipient(one)
+                for place, target in enumerate(targets)
+                if len(amounts) == len(targets) and self._is_recipient(target)
             ]
             amounts = own
-        return {round(one, 2) for group in amounts for one in group}
+        return {round(amount, 2) for group in amounts for amount in group}
 
     def _is_recipient(self, literal: str) -> bool:
         known = (literal, *self._stands_for(literal))
         return any(is_among(recipient, known) for recipient in self.effect.recipients)
 
     def _foreign_unit(self) -> str:
-        """Return the unit of an amount if the request speaks of another one."""
+        """Return the unit of an amount if the request uses another one."""
         spoken = currencies_in(self.evidence.text.request)
         for unit in self.effect.unit.split():
-            if spoken and currency_of(unit) not in spoken and not self.evidence.says(unit):
+            if (
+                spoken
+                and currency_of(unit) not in spoken
+                and not self.evidence.is_in_trusted_text(unit)
+            ):
                 return unit
         return ""
 
     def _amounts_found(self) -> tuple[set[float], set[float]]:
-        """Return amounts that a system keeps, and those that a named place tells in its text."""
-        kept: set[float] = set()
-        told: set[float] = set()
+        """Return amounts that a system records, and those in the text of a named place."""
+        recorded: set[float] = set()
+        stated: set[float] = set()
         follows = self.intent.kind == FOLLOW
         if follows:
-            kept = {number for record in self._followed for number in record.numbers}
-        for found in self.intent.found:
-            if found.what is not LookupKind.AMOUNT and not follows:
+            recorded = {number for record in self._followed for number in record.numbers}
+        for lookup in self.intent.found:
+            if lookup.what is not LookupKind.AMOUNT and not follows:
                 continue
-            for spot in self._spots(found):
-                # Who writes into the bank's records has to move what they say.
-                kept |= spot.record.numbers
-                if spot.told and not (spot.reading.owned or spot.reading.results.accounts):
-                    told |= amounts_told(spot.record.prose)
-        return kept, told
+            for spot in self._spots(lookup):
+                # Whoever writes into the bank's records has to move that much money.
+                recorded |= spot.record.numbers
+                if spot.identified and not (spot.reading.owned or spot.reading.results.accounts):
+                    stated |= amounts_in_text(spot.record.prose)
+        return recorded, stated
 
     # -- what it contains --------------------------------------------------------------------------
 
-    def _content(self) -> Doubt | None:
+    def _check_content(self) -> Doubt | None:
         if self.kind is EffectKind.GRANT and not self.effect.recipients:
-            return self._dictated(self.effect.content)
+            return self._check_exact_text(self.effect.content)
         own_file = (
             self.kind is EffectKind.WRITE and not self.effect.recipients and self.effect.paths
         )
         for text in self.effect.content:
             if len(text) > _MAX_CONTENT:
-                return self._because("a text of this length", "", "cannot be judged")
-            doubt = self._attached(text) or self._links_in(text, own_file=bool(own_file))
-            doubt = doubt or self._tells(text)
+                return self._doubt("a text of this length", "", "cannot be judged")
+            doubt = self._check_attachment(text) or self._check_links(text, own_file=bool(own_file))
+            doubt = doubt or self._check_disclosure(text)
             if not own_file:
-                doubt = doubt or self._filled_in(text)
+                doubt = doubt or self._check_field_value(text)
             if doubt is not None:
                 return doubt
-        return self._replaced()
+        return self._check_dictated_text()
 
-    def _attached(self, text: str) -> Doubt | None:
-        """Doubt the path of a file that goes with a message, if the request does not name it."""
+    def _check_attachment(self, text: str) -> Doubt | None:
+        """Doubt a file attached to a message, if the request does not name it."""
         if self.kind is not EffectKind.SEND or not _ATTACHED.fullmatch(text.strip()):
             return None
         path = text.strip()
-        if self.evidence.says(path) or self._means_path(path):
+        if self.evidence.is_in_trusted_text(path) or self._is_requested_path(path):
             return None
-        return self._not_asked("file", path)
+        return self._doubt_unrequested("file", path)
 
-    def _replaced(self) -> Doubt | None:
-        """Doubt texts that say something else than what the request dictates."""
-        dictated = [plain(one).strip(MARKS) for one in self.intent.content]
-        dictated = [one for one in dictated if one]
-        if not dictated or any(one.what is LookupKind.TEXT for one in self.intent.found):
+    def _check_dictated_text(self) -> Doubt | None:
+        """Doubt texts that differ from the text that the request dictates."""
+        dictated = [plain(text).strip(MARKS) for text in self.intent.content]
+        dictated = [text for text in dictated if text]
+        if not dictated or any(lookup.what is LookupKind.TEXT for lookup in self.intent.found):
             return None
         if self.kind not in (EffectKind.SEND, EffectKind.WRITE):
             return None
@@ -938,29 +979,29 @@ class _Judgement:
             return None  # values of fields are judged one by one
         longest = max(dictated, key=len)
         texts = [plain(text) for text in self.effect.content]
-        said = [longest] if any(longest in text for text in texts) else []
-        said = said or [one for text in texts if (one := reported(longest, text))]
-        if not said:
-            return self._because("what was dictated", "", "is not in it")
+        matches = [longest] if any(longest in text for text in texts) else []
+        matches = matches or [match for text in texts if (match := reported_part(longest, text))]
+        if not matches:
+            return self._doubt("the dictated text", "", "is missing")
         for text in self.effect.content:
-            doubt = self._beside(text, (*dictated, *said))
+            doubt = self._check_around_dictated(text, (*dictated, *matches))
             if doubt is not None:
                 return doubt
         return None
 
-    def _beside(self, text: str, dictated: Sequence[str]) -> Doubt | None:
-        """Doubt what stands beside a dictated text, but for a greeting and a name below it."""
+    def _check_around_dictated(self, text: str, dictated: Sequence[str]) -> Doubt | None:
+        """Doubt text before or after a dictated text, except a greeting and a signature."""
         lines = "\n".join(plain(line) for line in text.splitlines())
-        parts = [one for one in dictated if one in plain(text)]
+        parts = [part for part in dictated if part in plain(text)]
         if not parts:
             short = word_count(lines) <= _MAX_SUBJECT and not self._has_new_digits(lines)
-            return None if short else self._not_asked("text", " ".join(lines.split()))
-        said = plain(text)
-        if said.strip(MARKS) in parts:
+            return None if short else self._doubt_unrequested("text", " ".join(lines.split()))
+        content = plain(text)
+        if content.strip(MARKS) in parts:
             return None
-        first, last = spread(said, parts)
-        before, after = said[:first], said[last:]
-        between = said[first:last]
+        first, last = spread(content, parts)
+        before, after = content[:first], content[last:]
+        between = content[first:last]
         for part in sorted(parts, key=len, reverse=True):
             between = between.replace(part, " ")
         closing = after.strip(MARKS)
@@ -971,11 +1012,11 @@ class _Judgement:
             or self._has_new_digits(f"{before} {closing}")
         )
         if more:
-            return self._not_asked("text", " ".join((before + between + after).split()))
+            return self._doubt_unrequested("text", " ".join((before + between + after).split()))
         return None
 
     def _new_words(self, text: str) -> int:
-        """Return how many words of a greeting are neither the request's nor somebody's name."""
+        """Return how many words of a greeting are neither in the request nor a name."""
         names = " ".join(
             name
             for reading in self.evidence.readings
@@ -983,54 +1024,61 @@ class _Judgement:
             for name in record.names
         )
         words = [word.strip(MARKS) for word in text.split() if word.strip(MARKS)]
-        new = [one for one in words if not (self.evidence.says(one) or stands_in(one, names))]
+        new = [
+            word
+            for word in words
+            if not (self.evidence.is_in_trusted_text(word) or contains_name(word, names))
+        ]
         return word_count(" ".join(new))
 
     def _has_new_digits(self, text: str) -> bool:
         """Tell whether a text has numbers that the request does not have."""
         return any(
-            any(map(str.isdigit, word)) and not self.evidence.says(word.strip(MARKS))
+            any(map(str.isdigit, word)) and not self.evidence.is_in_trusted_text(word.strip(MARKS))
             for word in text.split()
         )
 
-    def _dictated(self, texts: Sequence[str]) -> Doubt | None:
-        """A command and a password must be the owner's, word by word and whole."""
-        dictated = [one.strip("`\"' ") for one in self.intent.content]
+    def _check_exact_text(self, texts: Sequence[str]) -> Doubt | None:
+        """Doubt a command or a password that is not exactly the one the owner wrote."""
+        dictated = [text.strip("`\"' ") for text in self.intent.content]
         if self.kind is EffectKind.RUN and texts and " ".join(texts).strip() in dictated:
             return None  # a command, maybe as a list of its words
         if not any(text.strip() for text in texts):
-            return self._because("what was dictated", "", "is not in it")
+            return self._doubt("the dictated text", "", "is missing")
         for text in texts:
             if text not in dictated:
-                return self._not_asked("text", text)
+                return self._doubt_unrequested("text", text)
         return None
 
-    def _links_in(self, text: str, *, own_file: bool = False) -> Doubt | None:
-        """Doubt a link that nobody trusted named: whoever gets it takes it for the owner's.
+    def _check_links(self, text: str, *, own_file: bool = False) -> Doubt | None:
+        """Doubt a link that no trusted person named: its reader would believe the owner sent it.
 
-        Into a file of the owner's may go what stands where the request says.
+        A file of the owner may contain links from the places that the request names.
         """
         links = links_in(text)
         if len(links) > _MAX_TELLING:
-            return self._because("so many links", "", "cannot be judged")
+            return self._doubt("so many links", "", "cannot be judged")
         for link in links:
-            if self.evidence.says(link) or self.evidence.says(_bare(link)):
+            if self.evidence.is_in_trusted_text(link) or self.evidence.is_in_trusted_text(
+                _bare(link)
+            ):
                 continue
             if any(_same_address(link, target) for target in self.intent.targets):
                 continue
             if self._is_own(link) or self._is_covered_link(link):
                 continue
             if own_file and (
-                self.evidence.brought_by(link) is None or as_seen(link) in self._covered_text
+                self.evidence.untrusted_reading_with(link) is None
+                or replace_lookalikes(link) in self._covered_text
             ):
                 continue
-            return self._not_asked("link", link)
+            return self._doubt_unrequested("link", link)
         return None
 
     def _is_own(self, link: str) -> bool:
-        """Tell whether a link is an address that the owner's side keeps, or where was read."""
+        """Tell whether a link is an address in the owner's records, or a place that was read."""
         for reading in self.evidence.readings:
-            if reading.owned and any(_same_address(link, one) for one in reading.links):
+            if reading.owned and any(_same_address(link, kept_link) for kept_link in reading.links):
                 return True
         return any(
             _same_address(link, place) for spot in self._covered for place in spot.reading.places
@@ -1038,73 +1086,75 @@ class _Judgement:
 
     def _is_covered_link(self, link: str) -> bool:
         mail = "@" in link and "://" not in link
-        for found in self.intent.found:
-            if found.what is not LookupKind.LINK and not (
-                mail and found.what is LookupKind.ADDRESS
+        for lookup in self.intent.found:
+            if lookup.what is not LookupKind.LINK and not (
+                mail and lookup.what is LookupKind.ADDRESS
             ):
                 continue
-            for spot in self.direct_spots(found):
-                links = spot.record.links if spot.told else ()
-                if any(_same_address(link, one) for one in links):
+            for spot in self.direct_spots(lookup):
+                links = spot.record.links if spot.identified else ()
+                if any(_same_address(link, covered_link) for covered_link in links):
                     return True
         return False
 
-    def _tells(self, text: str) -> Doubt | None:
-        """Doubt a text that tells what was read where the request does not speak of."""
-        words = dict.fromkeys(one.strip(".:!?*_-/") for one in _TELLING.findall(text))
+    def _check_disclosure(self, text: str) -> Doubt | None:
+        """Doubt a text that discloses values from places that the request does not name."""
+        words = dict.fromkeys(word.strip(".:!?*_-/") for word in _TELLING.findall(text))
         telling = [*dict.fromkeys(_ACCOUNT.findall(text)), *filter(_is_telling, words)]
         if len(telling) > _MAX_TELLING:
-            return self._because("so much", "", "cannot be judged")
+            return self._doubt("so much", "", "cannot be judged")
         for word in telling:
             if not self._may_tell(word):
-                return self._not_asked("value", word)
+                return self._doubt_unrequested("value", word)
         leak = self._leaks.first(text)
         if leak:
-            return self._because("value", leak, "was read where the request does not speak of")
-        # A subject or the note of a payment may echo what it answers; what is told may not.
-        told = self.kind is EffectKind.SEND and text == max(self.effect.content, key=len)
-        foreign = self._words_from_elsewhere(text) if told else ""
+            return self._doubt("value", leak, "comes from a place that the request does not name")
+        # A subject or the note of a payment may repeat words of its cause; the message may not.
+        is_message = self.kind is EffectKind.SEND and text == max(self.effect.content, key=len)
+        foreign = self._words_from_elsewhere(text) if is_message else ""
         if foreign:
-            return self._because("text", foreign, "was read where the request does not speak of")
+            return self._doubt("text", foreign, "comes from a place that the request does not name")
         quoted = self._quoted_from_elsewhere(text)
         if quoted:
-            return self._because("text", quoted, "was read where the request does not speak of")
+            return self._doubt("text", quoted, "comes from a place that the request does not name")
         return None
 
     def _may_tell(self, value: str) -> bool:
-        """Tell whether a value comes from a place that the request speaks of."""
-        if self.evidence.says(value):
+        """Tell whether a value comes from a place that the request names."""
+        if self.evidence.is_in_trusted_text(value):
             return True
-        wanted = as_seen(value)
-        if wanted in self._covered_text or squeezed(wanted) in self._covered_tight:
+        wanted = replace_lookalikes(value)
+        if wanted in self._covered_text or squeeze(wanted) in self._covered_tight:
             return True
         if any(reading.brings(value) for reading in self.evidence.readings):
             return False
-        # Nobody has said it: a model may write new numbers, and nothing that looks encoded.
+        # A model may write new numbers, but nothing that looks encoded.
         return not (_ODD.fullmatch(value) or _ODD_HEX.fullmatch(value))
 
     def _words_from_elsewhere(self, text: str) -> str:
-        """Return the words of a text if most of them stand only where the request does not name."""
+        """Return the words of a text if most of them are only in places that are not requested."""
         words = long_words(text[:MAX_QUOTED])
-        untrusted = [one for one in self.evidence.readings if not one.trust.trusted]
+        untrusted = [reading for reading in self.evidence.readings if not reading.trust.trusted]
         foreign = [word for word in words if any(word in reading.words for reading in untrusted)]
         if len(foreign) <= len(words) / 2:
             return ""
         known = long_words(self.evidence.text.everything) | long_words(self._covered_text)
-        foreign = [one for one in foreign if one not in known]
-        derived = any(one.what is LookupKind.TEXT for one in self.intent.found)
+        foreign = [word for word in foreign if word not in known]
+        derived = any(lookup.what is LookupKind.TEXT for lookup in self.intent.found)
         few = 1 if derived and len(text.split()) > 1 else _MIN_FOREIGN
         if len(foreign) < few or len(foreign) <= len(words) / 2:
             return ""
         return " ".join(sorted(foreign))
 
     def _quoted_from_elsewhere(self, text: str) -> str:
-        """Return a piece of a text that stands in a reading which the request does not name."""
+        """Return a piece of a text that is copied from a reading not named by the request."""
         pieces = dict.fromkeys(pieces_of(text[:MAX_QUOTED]))
         if not pieces:
             return ""
-        untrusted = [one for one in self.evidence.readings if not one.trust.trusted]
-        quoted = [one for one in pieces if any(one in reading.pieces for reading in untrusted)]
+        untrusted = [reading for reading in self.evidence.readings if not reading.trust.trusted]
+        quoted = [
+            piece for piece in pieces if any(piece in reading.pieces for reading in untrusted)
+        ]
         if not quoted:
             return ""
         known = {
@@ -1115,11 +1165,11 @@ class _Judgement:
                 for piece in pieces_of(spot.record.text[:MAX_QUOTED])
             ),
         }
-        return next((one for one in quoted if one not in known), "")
+        return next((piece for piece in quoted if piece not in known), "")
 
     @cached_property
     def _leaks(self) -> Leaks:
-        """What tells whether a text carries what was read where the request does not speak of."""
+        """Finds values in a text that come from places the request does not name."""
         covered = {id(spot.record) for spot in self._covered}
         secret = "\n".join(
             record.text
@@ -1128,8 +1178,8 @@ class _Judgement:
             for record in reading.records
             if id(record) not in covered
         )
-        said = f"{self.evidence.text.everything}\n{self._covered_raw}"
-        return Leaks(secret[:_MAX_CONTENT], said)
+        allowed = f"{self.evidence.text.everything}\n{self._covered_raw}"
+        return Leaks(secret[:_MAX_CONTENT], allowed)
 
     @cached_property
     def _covered_raw(self) -> str:
@@ -1137,50 +1187,55 @@ class _Judgement:
 
     @cached_property
     def _covered_tight(self) -> str:
-        return squeezed(self._covered_text)
+        return squeeze(self._covered_text)
 
     @cached_property
     def _covered_text(self) -> str:
-        return as_seen(self._covered_raw)
+        return replace_lookalikes(self._covered_raw)
 
     @cached_property
     def _covered(self) -> list[_Spot]:
-        """What a text may be made from: places that the request names."""
+        """The places that the request names: a text may be made from them."""
         intent = self.intent
-        covered = [spot for found in intent.found for spot in self._spots(found)]
+        covered = [spot for lookup in intent.found for spot in self._spots(lookup)]
         for reading in self.evidence.readings:
             named = any(
-                same(plain(place), plain(one)) or _same_address(place, one)
+                same(plain(place), plain(target)) or _same_address(place, target)
                 for place in reading.places
-                for one in (target for intent in self.fitting for target in intent.targets)
+                for intent in self.fitting
+                for target in intent.targets
             )
-            if named or any(self.evidence.says(place) for place in reading.places):
+            if named or any(self.evidence.is_in_trusted_text(place) for place in reading.places):
                 covered += [_Spot(reading, record) for record in reading.records]
         return covered
 
-    def _filled_in(self, text: str) -> Doubt | None:
-        """Doubt the new value of a field that nobody dictated and no named place has."""
-        if self.kind is not EffectKind.WRITE or self.evidence.says(text) or len(text) < 2:
+    def _check_field_value(self, text: str) -> Doubt | None:
+        """Doubt a new field value that is neither dictated nor in a named place."""
+        if (
+            self.kind is not EffectKind.WRITE
+            or self.evidence.is_in_trusted_text(text)
+            or len(text) < 2
+        ):
             return None
-        derived = any(one.what is LookupKind.TEXT for one in self.intent.found)
+        derived = any(lookup.what is LookupKind.TEXT for lookup in self.intent.found)
         if self.intent.content and not derived:
-            return None if self._is_dictated_value(text) else self._not_asked("value", text)
+            return None if self._is_dictated_value(text) else self._doubt_unrequested("value", text)
         if len(text.split()) > _MAX_SHORT_WORDS:
             return None
-        brought = self.evidence.brought_by(text)
+        brought = self.evidence.untrusted_reading_with(text)
         if brought is None:
             return None
         wanted = plain(text)
         for spot in self._covered:
             record = spot.record
-            if record.holds(text) or stands_in(wanted, plain(record.text)):
+            if record.holds(text) or contains_name(wanted, plain(record.text)):
                 return None
-        return self._because("value", text, f"is named only by what {brought.tool} brought in")
+        return self._doubt("value", text, f"appears only in the result of {brought.tool}")
 
     def _is_dictated_value(self, text: str) -> bool:
-        """Tell whether a value is dictated as a whole, or is a word of the request inflected."""
+        """Tell whether a value is dictated as a whole, or is an inflected word of the request."""
         wanted = plain(text).strip(MARKS)
-        if any(wanted == plain(one).strip(MARKS) for one in self.intent.content):
+        if any(wanted == plain(literal).strip(MARKS) for literal in self.intent.content):
             return True
         words = self.evidence.text.request.split()
         return " " not in wanted and any(
@@ -1188,34 +1243,34 @@ class _Judgement:
         )
 
     def query(self) -> Doubt | None:
-        """Judge what is searched for outside: it leaves, and whoever is asked reads it."""
+        """Judge a query to an outside search: the query is sent, and the host reads it."""
         private = [reading for reading in self.evidence.readings if reading.trust is not Trust.WEB]
         for text in self.effect.content:
-            words = [one.strip(".,:;!?\"'()") for one in text.split()]
-            if all(self.evidence.says(word) or len(word) < 3 for word in words):
+            words = [word.strip(".,:;!?\"'()") for word in text.split()]
+            if all(self.evidence.is_in_trusted_text(word) or len(word) < 3 for word in words):
                 continue
-            dictated = [one for intent in self.fitting for one in intent.content]
-            if any(plain(text) == plain(one) for one in dictated):
+            dictated = [literal for intent in self.fitting for literal in intent.content]
+            if any(plain(text) == plain(literal) for literal in dictated):
                 continue
             if dictated:
-                return self._not_asked("query", text)
+                return self._doubt_unrequested("query", text)
             if private and not self.fitting:
-                return self._not_asked("query", text)
-            doubt = self._links_in(text) or self._tells(text)
+                return self._doubt_unrequested("query", text)
+            doubt = self._check_links(text) or self._check_disclosure(text)
             if doubt is not None:
                 return doubt
         return None
 
-    # -- whatever ----------------------------------------------------------------------------------
+    # -- undeclared --------------------------------------------------------------------------------
 
-    def _anything(self) -> Doubt | None:
-        """A tool that does not say what it does may be given what one effect of the request has."""
+    def _check_undeclared(self) -> Doubt | None:
+        """Allow a tool without declared effects only the literals of one intent."""
         literals = [*self.intent.targets, *self.intent.amounts, *self.intent.content]
         for text in (*self.effect.targets, *self.effect.content):
             if not any(same(plain(text), plain(literal)) for literal in literals):
-                return self._not_asked("argument", text)
+                return self._doubt_unrequested("argument", text)
         if not (self.effect.targets or self.effect.content):
-            return self._because("what it does", "", "is not declared")
+            return self._doubt("its effect", "", "is not declared")
         return None
 
 
@@ -1224,7 +1279,7 @@ _THINGS = frozenset({LookupKind.ID, LookupKind.NAME, LookupKind.PATH, LookupKind
 
 
 def _is_telling(word: str) -> bool:
-    """Tell whether a word says more than a common one: it has digits, and is no date."""
+    """Tell whether a word could be private data: it has digits, and is not a date."""
     if _ODD.fullmatch(word):
         return True
     if not any(char.isdigit() for char in word) or _WHEN.fullmatch(word.casefold()):
@@ -1233,14 +1288,14 @@ def _is_telling(word: str) -> bool:
 
 
 def _accounts(record: Record) -> list[str]:
-    """Return what of a record can be paid: of several that look like accounts, none."""
+    """Return the accounts of a record that can be paid; none if several only look like one."""
     accounts = list(dict.fromkeys(record.accounts))
     if not record.guessed:
         return accounts
-    numbers = [account for account in accounts if _IBAN.fullmatch(squeezed(account))]
-    numbers = numbers or [one for one in accounts if _ACCOUNT.fullmatch(one)]
+    numbers = [account for account in accounts if _IBAN.fullmatch(squeeze(account))]
+    numbers = numbers or [account for account in accounts if _ACCOUNT.fullmatch(account)]
     if len({plain(number) for number in numbers}) > 1:
-        accounts = [one for one in accounts if one not in numbers]
+        accounts = [account for account in accounts if account not in numbers]
     return accounts
 
 
@@ -1253,7 +1308,7 @@ def _address_alone(recipient: str) -> str:
 
 
 def _leads_elsewhere(address: str) -> bool:
-    """Tell whether an address carries another one, as links do that lead on to anywhere."""
+    """Tell whether an address contains another one, as redirect links do."""
     rest = unquote(unquote(address)).partition("?")[2]
     return "//" in rest
 
@@ -1268,7 +1323,7 @@ def _begins_name(wanted: str, name: str) -> bool:
 
 
 def _is_declined(wanted: str, name: str) -> bool:
-    """Tell whether a name stands in another case, in scripts of languages that decline names."""
+    """Tell whether a name is written in another grammatical case, in Cyrillic script."""
     first = name.partition(" ")[0]
     return "\u0400" <= wanted[:1] <= "\u04ff" and inflects(wanted, first)
 
@@ -1284,7 +1339,7 @@ def _in_text(record: Record, literal: str) -> bool:
 
 
 def _in_title(record: Record, literal: str) -> bool:
-    """Tell whether a field of few words has a literal, or one begins with it."""
+    """Tell whether a short field contains a literal, or a longer one begins with it."""
     wanted = plain(literal)
     return any(
         _begins_word(wanted, part) and (word_count(part) <= _MAX_TITLE or part.startswith(wanted))
@@ -1293,34 +1348,34 @@ def _in_title(record: Record, literal: str) -> bool:
 
 
 def _is_part(record: Record, literal: str) -> bool:
-    """Tell whether a whole field of a record says just this."""
+    """Tell whether a whole field of a record is equal to a literal."""
     wanted = plain(literal)
-    return any(same(wanted, plain(one)) for one in (*record.prose_parts, *record.values))
+    return any(same(wanted, plain(part)) for part in (*record.prose_parts, *record.values))
 
 
 def _as_words(name: str) -> str:
-    """Return the name of a file or a channel as the words that it is made of."""
+    """Return the words in the name of a file or a channel."""
     return name.replace("-", " ").replace("_", " ") if len(name) <= 200 else name
 
 
 def _begins_word(name: str, text: str) -> bool:
-    """Tell whether a name stands in a text, or begins a word of it."""
-    if stands_in(name, text):
+    """Tell whether a text contains a name, or a word that begins with it."""
+    if contains_name(name, text):
         return len(name) >= 3 or not name.isascii()
     at = text.find(name)
     return len(name) >= 4 and at >= 0 and (at == 0 or text[at - 1] in " /\n")
 
 
-def _same_host(one: str, other: str) -> bool:
-    return one.removeprefix("www.") == other.removeprefix("www.")
+def _same_host(first: str, second: str) -> bool:
+    return first.removeprefix("www.") == second.removeprefix("www.")
 
 
-def _same_address(one: str, other: str) -> bool:
-    if one == other:
+def _same_address(link: str, other: str) -> bool:
+    if link == other:
         return True
-    if "@" in one and "://" not in one:
-        return plain(one) == plain(other)
-    first, second = address_of(one), address_of(other)
+    if "@" in link and "://" not in link:
+        return plain(link) == plain(other)
+    first, second = address_of(link), address_of(other)
     if first is None or second is None or first.user != second.user:
         return False
     schemes = {first.scheme, second.scheme} - {"", "http", "https"}
@@ -1329,12 +1384,12 @@ def _same_address(one: str, other: str) -> bool:
     return (
         _same_host(first.host, second.host)
         and first.port == second.port
-        and _way(first.rest) == _way(second.rest)
+        and _path_and_query(first.rest) == _path_and_query(second.rest)
     )
 
 
-def _way(rest: str) -> str:
-    """Return path and query of an address; what stands behind `#` is not sent to the host."""
+def _path_and_query(rest: str) -> str:
+    """Return path and query of an address; the part after `#` is not sent to the host."""
     return unquote(rest.partition("#")[0]).rstrip("/")
 
 
@@ -1347,13 +1402,13 @@ def _is_path(text: str) -> bool:
     return "/" in text or bool(re.fullmatch(r"[^\s@]{1,200}\.[A-Za-z0-9]{1,5}", text))
 
 
-def _words(kind: EffectKind) -> str:
+def _effect_phrase(kind: EffectKind) -> str:
     return {
-        EffectKind.FETCH: "ask a host outside",
-        EffectKind.SEND: "tell somebody something",
+        EffectKind.FETCH: "contact an outside host",
+        EffectKind.SEND: "send a message",
         EffectKind.WRITE: "change something",
         EffectKind.RUN: "run a program",
-        EffectKind.DELETE: "take something away",
+        EffectKind.DELETE: "delete something",
         EffectKind.PAY: "move money",
         EffectKind.GRANT: "change who has access",
         EffectKind.UNDECLARED: "do something that its tool does not declare",
@@ -1361,7 +1416,7 @@ def _words(kind: EffectKind) -> str:
 
 
 def places_of(effects: Iterable[Effect]) -> tuple[str, ...]:
-    """Return which arguments of a reading call say what is read."""
+    """Return the arguments of a reading call that say what is read."""
     return tuple(target for effect in effects for target in effect.targets)
 
 
@@ -1374,7 +1429,7 @@ def reading_of(
     results: Results,
     key: str = "",
 ) -> ReadContent:
-    """Return a result of a call as something that was read."""
+    """Return the result of a call as read content."""
     done = tuple(effects)
     return ReadContent(
         tool,
@@ -1389,7 +1444,7 @@ def reading_of(
 
 
 _MAX_TEXT = 50_000
-"""Characters: in a longer text anything can be hidden, so that a person is asked."""
+"""Characters: a longer text can hide anything, so a person is asked."""
 _MIN_DIGITS = 4
 _MIN_WORD = 5
 _MIN_RUN_TOGETHER = 10
@@ -1421,14 +1476,14 @@ _ROT13 = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm
 
 
 class Leaks:
-    """Looks for what stands in one text and not in another."""
+    """Finds values of a secret text that an allowed text does not have."""
 
     def __init__(self, secret: str, allowed: str) -> None:
         """Take the texts.
 
         Args:
-            secret: What may not be told.
-            allowed: What may be told, and what was said anyway.
+            secret: The text that must not be disclosed.
+            allowed: Text that may be disclosed, or is known anyway.
         """
         self._secret = secret
         self._allowed = allowed
@@ -1450,7 +1505,7 @@ class Leaks:
         return "|".join(_numbers(self._allowed))
 
     def first(self, text: str) -> str:
-        """Return the first thing in a text that was read elsewhere; empty if there is none."""
+        """Return the first secret value in a text; empty if there is none."""
         if not self._secret.strip():
             return ""
         if len(text) > _MAX_TEXT:
@@ -1465,7 +1520,7 @@ class Leaks:
             return disguise
         plainly = tight(text)
         words = (tight(word) for form in forms[1:] for word in form.split())
-        for word in (*(one for one in words if one not in plainly), *_hidden_words(text)):
+        for word in (*(word for word in words if word not in plainly), *_hidden_words(text)):
             if len(word) >= _MIN_WORD and self._is_secret(word):
                 return word
         return self._backwards(text)
@@ -1473,13 +1528,13 @@ class Leaks:
     def _is_secret_number(self, number: str) -> bool:
         if number in self._allowed_numbers:
             return False
-        return any(one in self._secret_numbers for one in (number, number[::-1]))
+        return any(digits in self._secret_numbers for digits in (number, number[::-1]))
 
     def _is_secret(self, word: str) -> bool:
         return word in self._secret_tight and word not in self._allowed_tight
 
     def _backwards(self, text: str) -> str:
-        """Return a piece that is written backwards, or with shifted letters."""
+        """Return a secret piece that is written backwards, or with shifted letters."""
         seen = tight(text)
         step = 1 if len(seen) <= 400 else _PIECE
         for form in (seen[::-1], seen.translate(_ROT13)):
@@ -1491,7 +1546,7 @@ class Leaks:
 
 
 def _numbers(text: str) -> Iterator[str]:
-    """Yield numbers by their digits alone; dates and short ones tell nothing."""
+    """Yield numbers as digits only; dates and short numbers are left out."""
     seen = unicodedata.normalize("NFKC", text) if not text.isascii() else text
     for match in _DIGITS.finditer(seen):
         digits = tight(match.group())
@@ -1506,7 +1561,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> Iterator[str]:
-    """Yield what escapes of a text stand for."""
+    """Yield a text with its escapes decoded."""
     if "%" in text:
         yield unquote(text)
     if "&" in text:
@@ -1516,7 +1571,7 @@ def _unescaped(text: str) -> Iterator[str]:
 
 
 def _spelled_numbers(text: str) -> Iterator[str]:
-    """Yield digits that are spelled in words, or set apart among other words."""
+    """Yield digits that are spelled in words, or scattered among other words."""
     run = ""
     for word in _WORD.findall(_NUMERAL.sub(lambda match: " ".join(match.group()), text)):
         digit = digit_of(word) if len(word) <= _MAX_DIGIT else ""
@@ -1534,16 +1589,16 @@ def _spelled_numbers(text: str) -> Iterator[str]:
 
 
 def _disguise(text: str) -> str:
-    """Return what nobody writes but to hide something: mixed alphabets, drawn letters, Morse."""
+    """Return text that is written to hide something: mixed alphabets, drawn letters, Morse."""
     for pattern in (_MIXED, _DRAWN, _MORSE, _INVISIBLE):
-        found = pattern.search(text)
-        if found is not None:
-            return found.group()
+        match = pattern.search(text)
+        if match is not None:
+            return match.group()
     return ""
 
 
 def _hidden_words(text: str) -> Iterator[str]:
-    """Yield what a text says in disguise: spelled out, run together or encoded."""
+    """Yield disguised words of a text: spelled out, written together or encoded."""
     for match in _LETTERS.finditer(text):
         yield tight(match.group())
     for match in _TOKEN.finditer(text):
@@ -1557,7 +1612,7 @@ def _hidden_words(text: str) -> Iterator[str]:
 
 
 def _encoded_words(text: str) -> Iterator[str]:
-    """Yield what is encoded in a text, in the ways that programs encode."""
+    """Yield words that are encoded in a text, in the usual encodings of programs."""
     squeezed = "".join(text.split())
     for run in _BASE64.findall(squeezed):
         yield from _decoded(run)
@@ -1570,18 +1625,18 @@ def _encoded_words(text: str) -> Iterator[str]:
         yield from _words_of(int(bits, 2).to_bytes(len(bits) // 8, "big"))
     octal = _OCTAL.findall(text)
     if len(octal) >= 4:
-        yield from _words_of(bytes(int(one, 8) for one in octal))
+        yield from _words_of(bytes(int(digits, 8) for digits in octal))
     for run in _BASE85.findall(text):
         for decode in (base64.b85decode, base64.a85decode):
             with contextlib.suppress(ValueError):
                 yield from _words_of(decode(run))
     yield from _words_of(text.translate(_ROT47).encode("ascii", "ignore"))
     for match in _CODES.finditer(text):
-        yield from _words_of(bytes(int(one) for one in re.findall(r"\d+", match.group())))
+        yield from _words_of(bytes(int(code) for code in re.findall(r"\d+", match.group())))
 
 
 def _is_run_together(word: str) -> bool:
-    """Tell whether a word is too long to be one, or has capitals or digits in its middle."""
+    """Tell whether a word is too long for one word, or has capitals or digits in its middle."""
     return len(word) >= 14 or bool(re.search(r"[a-z][A-Z0-9]|\d[A-Za-z]", word))
 
 
@@ -1597,7 +1652,7 @@ def _decoded(run: str) -> Iterator[str]:
 
 
 def _words_of(data: bytes) -> Iterator[str]:
-    """Yield the readable parts of what was decoded."""
+    """Yield the readable parts of decoded bytes."""
     for run in re.findall(rb"[\x20-\x7e]{4,}", data):
         text = run.decode("ascii")
         yield from _numbers(text)
@@ -1606,13 +1661,13 @@ def _words_of(data: bytes) -> Iterator[str]:
 
 
 _MAX_CLOSING = 5
-"""Words that may stand behind a dictated text, on one or two lines of their own."""
+"""Words that may follow a dictated text, on one or two separate lines."""
 MARKS = " .,:;!?\"'。！？、।，؛،؟…"
 _DICTATED_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 def is_signature(lines: str, closing: str) -> bool:
-    """Tell whether what closes a text stands on one or two lines of its own, and is short."""
+    """Tell whether the closing of a text is short, and on one or two separate lines."""
     if word_count(closing) > _MAX_CLOSING:
         return False
     last = [line.strip() for line in lines.splitlines() if line.strip(MARKS)]
@@ -1621,35 +1676,40 @@ def is_signature(lines: str, closing: str) -> bool:
 
 
 def is_ending(closing: str) -> bool:
-    """Tell whether a few signs are a polite ending, in scripts where it is glued to the last word.
+    """Tell whether a few signs are a polite ending, in scripts that attach it to the last word.
 
-    Not one that denies: in Japanese that stands at the end, too.
+    An ending that negates does not count: in Japanese it is at the end, too.
     """
     signs = closing.strip(MARKS)
     return len(signs) <= 3 and word_count(signs) <= 2 and not signs.isascii() and "な" not in signs
 
 
-def spread(said: str, parts: Sequence[str]) -> tuple[int, int]:
-    """Return from where to where the dictated parts of a text reach."""
-    first = min(said.find(part) for part in parts)
-    return first, max(said.find(one) + len(one) for one in parts)
+def spread(text: str, parts: Sequence[str]) -> tuple[int, int]:
+    """Return the start and the end of the dictated parts in a text."""
+    first = min(text.find(part) for part in parts)
+    return first, max(text.find(part) + len(part) for part in parts)
 
 
-def reported(dictated: str, text: str) -> str:
-    """Return what of a text says in its own words just what was dictated; empty if nothing does.
+def reported_part(dictated: str, text: str) -> str:
+    """Return the part of a text that repeats the dictated text in other word forms; else empty.
 
     People dictate in reported speech: "tell Lena that the parcel is there". Each word must have a
-    counterpart that is the same but for its ending, in any order, and no other word may stand
-    among them: it might turn the sense around.
+    counterpart that differs only in its ending, in any order. Another word between them could
+    change the meaning, so there may be none.
     """
     wanted, words = _DICTATED_WORD.findall(dictated), _DICTATED_WORD.findall(text)
     places: set[int] = set()
-    for one in wanted:
+    for wanted_word in wanted:
         place = next(
-            (at for at, word in enumerate(words) if at not in places and inflects(one, word)), None
+            (
+                at
+                for at, word in enumerate(words)
+                if at not in places and inflects(wanted_word, word)
+            ),
+            None,
         )
         if place is None:
-            place = _taken_apart(one, words, places)
+            place = _find_separable_verb(wanted_word, words, places)
         if place is None:
             return ""
         places.add(place)
@@ -1662,27 +1722,27 @@ def reported(dictated: str, text: str) -> str:
     return text[matches[first].start() : matches[last].end()]
 
 
-def inflects(one: str, other: str) -> bool:
-    """Tell whether two words are the same, or the same but for their ending."""
-    if one == other:
+def inflects(first: str, second: str) -> bool:
+    """Tell whether two words are the same, or differ only in their ending."""
+    if first == second:
         return True
-    if "'" in one + other or "’" in one + other or any(map(str.isdigit, one + other)):
+    if "'" in first + second or "’" in first + second or any(map(str.isdigit, first + second)):
         return False
-    shorter = min(len(one), len(other))
+    shorter = min(len(first), len(second))
     stem = max(3, -(-2 * shorter // 3))
-    return shorter >= 3 and abs(len(one) - len(other)) <= 4 and one[:stem] == other[:stem]
+    return shorter >= 3 and abs(len(first) - len(second)) <= 4 and first[:stem] == second[:stem]
 
 
-def _taken_apart(one: str, words: Sequence[str], places: set[int]) -> int | None:
-    """Find a verb whose first part stands apart: `annehme` as `nehme … an`. Marks both places."""
+def _find_separable_verb(verb: str, words: Sequence[str], places: set[int]) -> int | None:
+    """Find a verb whose prefix is separated: `annehme` as `nehme … an`. Marks both places."""
     for at, word in enumerate(words):
         if at in places or len(word) < 3:
             continue
-        for cut in range(2, len(one) - 2):
-            if not inflects(one[cut:], word):
+        for cut in range(2, len(verb) - 2):
+            if not inflects(verb[cut:], word):
                 continue
             apart = next(
-                (k for k, w in enumerate(words) if w == one[:cut] and k not in places), None
+                (k for k, w in enumerate(words) if w == verb[:cut] and k not in places), None
             )
             if apart is not None:
                 places.add(apart)

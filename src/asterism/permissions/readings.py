@@ -1,8 +1,8 @@
-"""Readings: what tools and people who are not trusted brought into a context, value by value.
+"""Readings: results of tools and texts of people who are not trusted, value by value.
 
-A value that only the owner's side or a system itself can have written is told from text that
-anybody may have written. Which fields are such is *declared* with the tool that brings them in;
-the shape of a result proves nothing.
+Values that only the owner's side or a system can have written are kept apart from text that anybody
+may have written. A tool *declares* which of its fields hold such values; the shape of a result
+proves nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from asterism.types.permissions import Effect, Results, texts_at
 from asterism.types.values import address_of, amounts_of, links_in, number_of, numbers_in
 
 MAX_VALUES = 20_000
-"""How many values of a result are looked at one by one; what is beyond counts as text."""
+"""How many values of a result are read one by one; the rest counts as text."""
 _MAX_DEPTH = 24
 _NUMERIC = frozenset("0123456789$€£")
 _MAX_TEXT = 2_000_000
@@ -56,15 +56,15 @@ class Record:
 
     def __init__(self) -> None:
         self.values: list[str] = []
-        """What only the owner's side or the system can have written, in plain form."""
+        """Values that only the owner's side or the system can have written, in plain form."""
         self.raw: list[str] = []
-        """The same as it was written."""
+        """The same values as they were written."""
         self.names: list[str] = []
-        """Those of them that say what it is called, in plain form."""
+        """The values that are names of the record, in plain form."""
         self.accounts: list[str] = []
-        """Those of them that can be paid, as they were written."""
+        """The values that are accounts and can be paid, as they were written."""
         self.guessed = False
-        """Whether nobody has declared which of them are accounts."""
+        """Whether the tool does not declare which values are accounts."""
         self.numbers: set[float] = set()
         self.prose_parts: list[str] = []
         self._prose: str | None = None
@@ -106,13 +106,13 @@ class Record:
         return f"{self.prose}\n{self.trusted_text}"
 
     def holds(self, value: str) -> bool:
-        """Tell whether a value is one of the trusted ones."""
+        """Tell whether a value is one of the trusted values."""
         return is_among(value, self.raw)
 
     def trust(
         self, text: str, number: float | None, *, account: bool = False, name: bool = False
     ) -> None:
-        """Take in a value that only the owner's side or the system can have written."""
+        """Add a value that only the owner's side or the system can have written."""
         named = _DISPLAY_NAME.fullmatch(text)
         if named is not None:
             # Anybody may choose the name before their address.
@@ -146,17 +146,17 @@ class ReadContent:
         effects: Sequence[Effect] = (),
         key: str = "",
     ) -> None:
-        """Take in a result.
+        """Add a result.
 
         Args:
-            tool: Where it is from.
+            tool: The tool that returned it.
             value: Text, or JSON-like values.
-            trust: How far it is trusted.
-            arguments: Those of the call.
-            places: Which of them say what was read: a path, an address, a channel.
-            results: What the tool declares of its results.
-            effects: What the call did.
-            key: The call's, for people who ask.
+            trust: How far the text is trusted.
+            arguments: The arguments of the call.
+            places: The arguments that say what was read: a path, an address, a channel.
+            results: The tool's declaration of its results.
+            effects: The effects of the call.
+            key: The key of the call, to show to people.
         """
         self.tool = tool
         self.trust = trust
@@ -181,17 +181,17 @@ class ReadContent:
 
     @property
     def source(self) -> str:
-        """The label under which it is known what its results are."""
+        """The label of the kind of results, such as `mail`."""
         return self.results.source or self.tool
 
     @property
     def closed(self) -> bool:
-        """Whether only those whom the owner's side let in can add to it."""
+        """Whether only people whom the owner's side invited can add to it."""
         return self.owned or self.results.closed
 
     @property
     def owned(self) -> bool:
-        """Whether nobody but the owner's side writes any of it."""
+        """Whether only the owner's side writes all of it."""
         return self.trust.trusted or self.results.fields == "*"
 
     @property
@@ -205,13 +205,13 @@ class ReadContent:
     def links(self) -> frozenset[str]:
         """The links in it."""
         if self._links is None:
-            found = set(links_in(self.text))
+            links = set(links_in(self.text))
             if self.trust is Trust.WEB and self.places:
                 base = self.places[0] if "://" in self.places[0] else f"https://{self.places[0]}"
-                found.update(
-                    urljoin(base, one) for one in _RELATIVE.findall(self.text[:MAX_QUOTED])
+                links.update(
+                    urljoin(base, link) for link in _RELATIVE.findall(self.text[:MAX_QUOTED])
                 )
-            self._links = frozenset(found)
+            self._links = frozenset(links)
         return self._links
 
     @property
@@ -222,17 +222,17 @@ class ReadContent:
         return self._numbers
 
     def brings(self, value: str) -> bool:
-        """Tell whether a value stands in it, whatever disguise it wears there."""
-        needle = as_seen(value)
+        """Tell whether the text contains a value, even in a disguised spelling."""
+        needle = replace_lookalikes(value)
         if self._seen is None:
-            self._seen = as_seen(self.text)
-        if stands_in(needle, self._seen):
+            self._seen = replace_lookalikes(self.text)
+        if contains_name(needle, self._seen):
             return True
-        tight = squeezed(needle)
+        tight = squeeze(needle)
         if len(tight) < (5 if "." in tight else 8):
             return False
         if self._tight is None:
-            self._tight = squeezed(self._seen)
+            self._tight = squeeze(self._seen)
         return tight in self._tight
 
     @property
@@ -244,22 +244,22 @@ class ReadContent:
 
     @property
     def pieces(self) -> frozenset[str]:
-        """The pieces of its text by which it is known what was copied from it."""
+        """The pieces of its text that show whether something was copied from it."""
         if self._pieces is None:
             self._pieces = frozenset(pieces_of(self.text[:MAX_QUOTED]))
         return self._pieces
 
     def is_about(self, literal: str) -> bool:
-        """Tell whether a literal says which place was read."""
+        """Tell whether a literal names the place that was read."""
         wanted = plain(literal)
         web = self.trust is Trust.WEB
         if any(_is_place(wanted, place, web=web) for place in self.places):
             return True
         texts = texts_at(self.arguments, tuple(self.arguments))
         if len(self.records) > 1:
-            # Words of a search are no place, and do not tell records apart: what is searched for
-            # stands in what is found.
-            named = any(same(wanted, plain(one)) for one in texts)
+            # Words of a search are not a place and do not identify a record: every record that is
+            # found contains them.
+            named = any(same(wanted, plain(text)) for text in texts)
             return named and not any(wanted in plain(record.text) for record in self.records)
         return any(_is_place(wanted, text, web=web) for text in texts)
 
@@ -267,10 +267,10 @@ class ReadContent:
 
     @property
     def records(self) -> list[Record]:
-        """What it holds; taken apart when it is first asked for."""
+        """The records of the result; read at the first use."""
         if self._records is None:
             self._records = []
-            value = _opened(self._value)
+            value = _as_plain_value(self._value)
             declared = self.owned or bool(self.results.fields)
             if not declared:
                 record = Record()
@@ -287,16 +287,16 @@ class ReadContent:
         self, value: Any, record: Record | None, key: str, depth: int, *, trusted: bool
     ) -> None:
         self._left -= 1
-        value = _opened(value)
+        value = _as_plain_value(value)
         if depth > _MAX_DEPTH or self._left < 0:
             self._add(record).prose_parts.append(_text(value))
         elif isinstance(value, Mapping):
             self._take_mapping(cast("Mapping[Any, Any]", value), record, depth, trusted=trusted)
         elif isinstance(value, list | tuple):
-            for one in cast("Iterable[Any]", value):
-                item = _opened(one)
-                # A list of values under a key belongs to its record; one of mappings has its own,
-                # unless they are nameless parts of what the owner's side wrote.
+            for element in cast("Iterable[Any]", value):
+                item = _as_plain_value(element)
+                # A list of values under a key belongs to its record. Mappings in a list are records
+                # of their own, unless they are nameless parts of the owner's text.
                 own = isinstance(item, Mapping) and not (
                     self.owned and depth and not self._has_name(cast("Mapping[Any, Any]", item))
                 )
@@ -312,12 +312,12 @@ class ReadContent:
         inside = record is not None
         mine = self._add(record)
         fields = self.results.fields
-        for name, one in mapping.items():
+        for name, value in mapping.items():
             key = str(name)
             known = trusted or (not inside and key in fields)
             if known and not key.isidentifier():
                 mine.trust(key, None, name=True)  # the key is a value itself, as in a table
-            item = _opened(one)
+            item = _as_plain_value(value)
             if self.owned and isinstance(item, Mapping) and depth == 0:
                 inner = self._add(None)
                 inner.trust(key, None, name=True)
@@ -359,16 +359,16 @@ class ReadContent:
 
 
 def _is_place(wanted: str, place: str, *, web: bool) -> bool:
-    """Tell whether a literal names a place: the whole of it, or a part that tells it."""
+    """Tell whether a literal names a place: the whole of it, or a part that identifies it."""
     address = address_of(place) if web or "://" in place else None
     if address is None:
-        return same(wanted, plain(place)) or stands_in(wanted, plain(place))
-    # What stands behind the path of an address is chosen by whoever wrote the link, and so are
-    # parts of the path that look like another address.
+        return same(wanted, plain(place)) or contains_name(wanted, plain(place))
+    # The author of a link chooses everything after the path of an address, and the parts of the
+    # path that look like another address.
     path = plain(address.host + address.rest.partition("?")[0].partition("#")[0])
     path = path.removeprefix("www.").rstrip("/")
     if not re.search(r"[./]", wanted):
-        return stands_in(wanted, path)
+        return contains_name(wanted, path)
     wanted = (wanted.partition("://")[2] or wanted).removeprefix("www.").rstrip("/")
     return path == wanted or path.startswith(f"{wanted}/")
 
@@ -381,8 +381,8 @@ def _number(value: float) -> float | None:
 
 
 def is_among(value: str, values: Iterable[str]) -> bool:
-    """Tell whether a value is one of some."""
-    return any(equal(value, one) for one in values)
+    """Tell whether a value is equal to one of several values."""
+    return any(equal(value, other) for other in values)
 
 
 def _text(value: Any) -> str:
@@ -390,21 +390,21 @@ def _text(value: Any) -> str:
         return value
     try:
         return orjson.dumps(
-            _opened(value), default=_opened, option=orjson.OPT_NON_STR_KEYS
+            _as_plain_value(value), default=_as_plain_value, option=orjson.OPT_NON_STR_KEYS
         ).decode()
     except (TypeError, orjson.JSONEncodeError, RecursionError):
-        return _shown(value)
+        return _as_string(value)
 
 
-def _shown(value: Any) -> str:
+def _as_string(value: Any) -> str:
     try:
         return str(value)
     except RecursionError:
         return "(nested too deeply to be shown)"
 
 
-def _opened(value: Any) -> Any:
-    """Turn what a tool returned into a mapping, a list or a scalar, one level deep."""
+def _as_plain_value(value: Any) -> Any:
+    """Convert a value of a tool into a mapping, a list or a scalar, one level deep."""
     if value is None or isinstance(value, str | int | float | Mapping | list | tuple):
         return cast("Any", value)
     if isinstance(value, bytes):
@@ -416,7 +416,7 @@ def _opened(value: Any) -> Any:
         return dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    return _shown(value)
+    return _as_string(value)
 
 
 _ALIKE = str.maketrans(
@@ -428,7 +428,7 @@ _SQUEEZED = str.maketrans("", "", " \t\r\n-\u00a0\u2010\u2011\u2013'\"")
 _AROUND = "\"'#@ "
 _CODE = re.compile(r"[a-z][A-Z]|\d[a-z]+[A-Z]|[A-Z]\d+[a-z]|[a-z]\d+[A-Z]|[A-Z]{2,}[a-z]")
 _JOINS = frozenset("@._+-/")
-"""Signs that make one name of what stands on both sides."""
+"""Signs that join the words on both sides into one name."""
 _FOREIGN = re.compile(r"[^\x00-\x7f]+")
 _UNSEEN = frozenset({"Cf", "Mn", "Me"})
 _SENTENCES = re.compile(r"(?<=[.!?。！？؟])\s*|[\r\n]+")
@@ -438,7 +438,7 @@ _MARKS = " \t\"'“”„«»*-–—•.,;:!?。！？؟()、"
 _RUN_ON = re.compile(r"(?<=[a-z][.!?])(?=[A-Z][a-z])")
 
 
-def sentences_apart(text: str) -> str:
+def separate_sentences(text: str) -> str:
     """Return a text with the spaces that its author forgot between sentences."""
     return _RUN_ON.sub(" ", text)
 
@@ -453,43 +453,43 @@ def plain(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def as_seen(text: str) -> str:
-    """Return a text as an eye reads it."""
+def replace_lookalikes(text: str) -> str:
+    """Return a text with look-alike letters replaced by the letters that people see."""
     if not text.isascii():
-        text = _FOREIGN.sub(_look, text)
+        text = _FOREIGN.sub(_as_latin, text)
     return " ".join(text.casefold().split())
 
 
-def _look(run: re.Match[str]) -> str:
+def _as_latin(run: re.Match[str]) -> str:
     folded = unicodedata.normalize("NFKD", run.group()).casefold().translate(_ALIKE)
     return "".join(char for char in folded if unicodedata.category(char) not in _UNSEEN)
 
 
-def squeezed(text: str) -> str:
-    """Return a text without the spaces and dashes by which numbers are grouped."""
+def squeeze(text: str) -> str:
+    """Return a text without the spaces and dashes that group numbers."""
     return text.translate(_SQUEEZED)
 
 
-def equal(one: str, other: str) -> bool:
+def equal(first: str, second: str) -> bool:
     """Tell whether two values are the same, however a number in them is grouped.
 
-    Capitals do not count, but in codes such as `aB3x`, which may differ by nothing else.
+    Case is ignored, except in codes such as `aB3x`, which may differ only in case.
     """
-    if not same(plain(one), plain(other)):
+    if not same(plain(first), plain(second)):
         return False
-    if not (_is_code(one) or _is_code(other)):
+    if not (_is_code(first) or _is_code(second)):
         return True
-    return squeezed(one.strip(_AROUND)) == squeezed(other.strip(_AROUND))
+    return squeeze(first.strip(_AROUND)) == squeeze(second.strip(_AROUND))
 
 
-def same(one: str, other: str) -> bool:
+def same(first: str, second: str) -> bool:
     """Tell whether two values in plain form are the same, however a number in them is grouped."""
-    one, other = one.strip(_AROUND), other.strip(_AROUND)
-    if one == other:
-        return bool(one)
-    tight = squeezed(one)
+    first, second = first.strip(_AROUND), second.strip(_AROUND)
+    if first == second:
+        return bool(first)
+    tight = squeeze(first)
     if len(tight) >= 8 and any(char.isdigit() for char in tight) and tight.isalnum():
-        return tight == squeezed(other)
+        return tight == squeeze(second)
     return False
 
 
@@ -498,8 +498,8 @@ def _is_code(value: str) -> bool:
     return "@" not in value and bool(_CODE.search(value)) and any(map(str.isdigit, value))
 
 
-def stands_in(name: str, text: str) -> bool:
-    """Tell whether a name stands in a text as a whole, and not as a part of another name."""
+def contains_name(name: str, text: str) -> bool:
+    """Tell whether a text contains a name as a whole, not as a part of another name."""
     at = text.find(name) if name else -1
     while at >= 0:
         end = at + len(name)
@@ -510,11 +510,11 @@ def stands_in(name: str, text: str) -> bool:
 
 
 def _goes_on(text: str, at: int, step: int, edge: str) -> bool:
-    """Tell whether the name that ends with `edge` goes on at a place of the text."""
+    """Tell whether the name that ends with `edge` continues at a position of the text."""
     if not 0 <= at < len(text) or not edge.isalnum():
         return False
     if text[at].isalnum():
-        # Scripts without spaces set names and other words side by side.
+        # Scripts without spaces have no gap between names and other words.
         return not (_is_unspaced(text[at]) or _is_unspaced(edge))
     beyond = at + step
     return text[at] in _JOINS and 0 <= beyond < len(text) and text[beyond].isalnum()
@@ -534,11 +534,11 @@ _UNSPACED = re.compile("[\u2e80-\u9fff\uac00-\ud7af\u0e00-\u0e7f0-9]{5,}")
 
 
 def pieces_of(text: str) -> Iterator[str]:
-    """Yield the pieces of a text that tell where it was copied from.
+    """Yield the pieces of a text that show where it was copied from.
 
-    Some words in a row with at least two long ones; in scripts without spaces, some signs.
+    A few words in a row with at least two long ones; in scripts without spaces, a few signs.
     """
-    seen = as_seen(text)
+    seen = replace_lookalikes(text)
     words = _PIECE_WORD.findall(seen)
     long = [len(word) >= _LONG_WORD for word in words]
     for start in range(len(words) - _QUOTED_WORDS + 1):
@@ -547,7 +547,7 @@ def pieces_of(text: str) -> Iterator[str]:
             yield " ".join(words[start:end])
     if seen.isascii():
         return
-    for run in _UNSPACED.findall(squeezed(seen)):
+    for run in _UNSPACED.findall(squeeze(seen)):
         for start in range(len(run) - _QUOTED_SIGNS + 1):
             if not (piece := run[start : start + _QUOTED_SIGNS]).isascii():
                 yield piece
@@ -570,20 +570,22 @@ def _digit(char: str) -> str:
 
 
 def long_words(text: str) -> frozenset[str]:
-    """Return the words of a text that are long enough to tell what it is about."""
-    return frozenset(one for one in _PIECE_WORD.findall(as_seen(text)) if len(one) >= _LONG_WORD)
+    """Return the words of a text that are long enough to show its topic."""
+    return frozenset(
+        word for word in _PIECE_WORD.findall(replace_lookalikes(text)) if len(word) >= _LONG_WORD
+    )
 
 
-def is_quoted_from(text: str, said: str) -> bool:
-    """Tell whether somebody has said every sentence of a text, word by word."""
-    there = plain(said)
-    parts = [plain(one).strip(_MARKS) for one in _SENTENCES.split(text)]
+def is_quoted_from(text: str, source: str) -> bool:
+    """Tell whether every sentence of a text is in a source text, word by word."""
+    there = plain(source)
+    parts = [plain(sentence).strip(_MARKS) for sentence in _SENTENCES.split(text)]
     parts = [part for part in parts if part]
-    return bool(parts) and all(stands_in(one, there) for one in parts)
+    return bool(parts) and all(contains_name(part, there) for part in parts)
 
 
 def excerpt(needle: str, text: str, around: int = 60) -> str:
-    """Return the place in a text where a needle stands, or its beginning."""
+    """Return the part of a text around a needle, or the beginning of the text."""
     at = text.casefold().find(needle.casefold()) if needle else -1
     start = max(0, at - around) if at >= 0 else 0
     end = (at + len(needle) if at >= 0 else 0) + around
@@ -634,8 +636,8 @@ def number_words() -> dict[str, float]:
     return {word: float(value) for word, value in words.items()}
 
 
-def amounts_said(text: str) -> tuple[float, ...]:
-    """Return the amounts of a literal of a request, in digits or in words."""
+def amounts_in_literal(text: str) -> tuple[float, ...]:
+    """Return the amounts in a literal of a request, in digits or in words."""
     word = plain(text).strip(" .,!?")
     if word in number_words():
         return (number_words()[word],)
@@ -661,55 +663,57 @@ def _numeral(word: str) -> float | None:
 
 def digit_of(word: str) -> str:
     """Return the digit that a word means; empty if it means none."""
-    for value in amounts_said(word):
+    for value in amounts_in_literal(word):
         if 0 <= value <= 9 and value == int(value):
             return str(int(value))
     return ""
 
 
-def amounts_told(text: str) -> set[float]:
+def amounts_in_text(text: str) -> set[float]:
     """Return the amounts in a text: numbers beside a currency or with cents, if there are such."""
-    money = [amounts_of(next(filter(None, one.groups())).strip()) for one in _MONEY.finditer(text)]
-    found = {round(one, 2) for group in money for one in group or ()}
-    return found or {round(one, 2) for one in numbers_in(text)}
+    money = [
+        amounts_of(next(filter(None, match.groups())).strip()) for match in _MONEY.finditer(text)
+    ]
+    amounts = {round(amount, 2) for group in money for amount in group or ()}
+    return amounts or {round(amount, 2) for amount in numbers_in(text)}
 
 
-def worked_out(known: set[float], way: str) -> set[float]:
-    """Return what amounts can be worked out to in one way, such as a part of one of them."""
+def computed_amounts(known: set[float], way: str) -> set[float]:
+    """Return the amounts that can be computed from known ones in one way, such as `part`."""
     few = sorted(known)[:_MAX_OPERANDS]
     shares = {a * b / 100 for a in few for b in few if b <= 100}
-    found: set[float] = set()
+    results: set[float] = set()
     match way:
         case "part":
-            found = {one / share for one in few for share in range(2, _MAX_PARTS + 1)}
+            results = {amount / share for amount in few for share in range(2, _MAX_PARTS + 1)}
         case "percent":
-            found = shares | {share + one for share in shares for one in few}
+            results = shares | {share + amount for share in shares for amount in few}
         case "sum":
-            found = {a + b for a in few for b in few if a != b} | {sum(few)}
+            results = {a + b for a in few for b in few if a != b} | {sum(few)}
         case "difference":
-            # What is too much of a share, such as of a bill for two.
-            found = {abs(a - b / n) for a in few for b in few for n in (1, 2, 3, 4) if a != b}
+            # The difference to a share, such as of a bill for two.
+            results = {abs(a - b / n) for a in few for b in few for n in (1, 2, 3, 4) if a != b}
         case "more":
-            found = {a + b for a in few for b in few if a != b}
-            found |= {a + a * b / 100 for a in few for b in few if b < a and b <= 100}
+            results = {a + b for a in few for b in few if a != b}
+            results |= {a + a * b / 100 for a in few for b in few if b < a and b <= 100}
         case "less":
-            found = {a - b for a in few for b in few if a > b}
-            found |= {a - a * b / 100 for a in few for b in few if b < a and b <= 100}
+            results = {a - b for a in few for b in few if a > b}
+            results |= {a - a * b / 100 for a in few for b in few if b < a and b <= 100}
         case _:
             pass
-    return {round(one, 2) for one in found if one > 0}
+    return {round(amount, 2) for amount in results if amount > 0}
 
 
 def currency_of(unit: str) -> str:
-    """Return the code of a currency, such as `eur` for `€`; what is none stays as it is."""
+    """Return the code of a currency, such as `eur` for `€`; other units stay unchanged."""
     return _CURRENCIES.get(unit.lower(), unit.lower())
 
 
 def currencies_in(text: str) -> set[str]:
-    """Return the codes of the currencies that a text speaks of."""
-    said = plain(text)
+    """Return the codes of the currencies in a text."""
+    words = plain(text)
     return {
         code
         for name, code in _CURRENCIES.items()
-        if (stands_in(name, said) if name.isascii() and name.isalpha() else name in said)
+        if (contains_name(name, words) if name.isascii() and name.isalpha() else name in words)
     }

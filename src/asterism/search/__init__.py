@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-_CACHING_MODULES = ("texts", "index", "postings", "rank")
+_CACHING_MODULES = ("texts", "index", "rank", "search")
 
 
 def clear_caches() -> None:

@@ -1,7 +1,8 @@
-"""Building segments: texts that are in no segment yet are put into one, in the background.
+"""Building segments in the background, from texts that are not in a segment yet.
 
-What takes time is done outside of a writing transaction: `pending` and `read_range` read,
-`analysed` thinks, `index` writes what was made if nothing was removed from the index meanwhile.
+Slow work is done outside of a writing transaction: `pending_segments` and `read_segment_texts`
+read, `build_segment` computes. `store_segment` writes the result, unless texts were removed
+meanwhile.
 """
 
 from __future__ import annotations
@@ -9,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import orjson
 
 from asterism.ports import Encoder
-from asterism.search import index
+from asterism.records import dataclass
+from asterism.search import encode, index
 from asterism.search.encode import encode_texts
-from asterism.search.index import FORMAT, MAX_COUNT, IndexKey, fingerprint
-from asterism.search.postings import pack_postings
+from asterism.search.index import FORMAT, MAX_COUNT, IndexKey, fingerprint, pack_postings
 from asterism.search.search import names_for
 from asterism.search.texts import (
     WIDTH,
@@ -72,9 +72,9 @@ class BuiltSegment:
     segment: NewSegment
 
 
-async def outdated(tx: Connection, constellation: str) -> list[IndexKey]:
-    """Return the indexes of which something has to be put into segments."""
-    index_key = await search_index.owners(tx, constellation)
+async def outdated_indexes(tx: Connection) -> list[IndexKey]:
+    """Return the indexes that need new segments."""
+    index_key = await search_index.owners(tx)
     index_states = await search_index.index_states(tx, index_key)
     ids = [state.index_id for state in index_states.values() if state.index_id is not None]
     segments: dict[int, list[Segment]] = {}
@@ -121,16 +121,16 @@ async def pending_segments(tx: Connection, kind: str, owner_id: str) -> list[Seg
 
 
 def _wanted(index_state: IndexState, segments: Sequence[Segment]) -> set[int]:
-    """Return with which numbers the segments begin that have to be made, or built again."""
+    """Return the first numbers of the segments that have to be built."""
     there = {segment.first: segment for segment in segments}
     result: set[int] = set()
     for first in range(1, index_state.top + 1, RANGE):
-        one = there.get(first)
+        segment = there.get(first)
         last = min(first + RANGE - 1, index_state.top)
-        covered = one.last - first + 1 if one is not None else 0
+        covered = segment.last - first + 1 if segment is not None else 0
         full = last == first + RANGE - 1
         missing = last - first + 1 - covered
-        worn = one is not None and (one.stale or not one.fits)
+        worn = segment is not None and (segment.stale or not segment.fits)
         if worn or (missing > 0 and (full or missing >= max(MIN_NEW_TEXTS, covered // _PART))):
             result.add(first)
     # What is left of an index whose last texts are gone.
@@ -140,37 +140,37 @@ def _wanted(index_state: IndexState, segments: Sequence[Segment]) -> set[int]:
 async def _damaged(
     tx: Connection, index_key: IndexKey, index_state: IndexState, segments: Sequence[Segment]
 ) -> set[int]:
-    """Return the segments that were found not to be what was stored, and still are not."""
+    """Return the segments that were found damaged and are still damaged."""
     key = (index_state.database, *index_key)
     suspects = {first for key_, first in index.damaged_segments if key_ == key}
     index.damaged_segments.difference_update({(key, first) for first in suspects})
     if index_state.index_id is None:
         return set()
     there = {segment.first: segment for segment in segments if segment.first in suspects}
-    held = await search_index.segment_data(tx, index_state.index_id, list(there))
+    data = await search_index.segment_data(tx, index_state.index_id, list(there))
     return {
         first
         for first, segment in there.items()
-        if index.unpack_segment(segment, *held[first]) is None
+        if index.unpack_segment(segment, *data[first]) is None
     }
 
 
 async def check(tx: Connection, kind: str, owner_id: str) -> list[int]:
-    """Return with which numbers the segments begin whose rows do not fit together; reads all."""
+    """Return the first numbers of damaged segments; reads all segments."""
     index_state = await search_index.index_state(tx, kind, owner_id)
     if index_state.index_id is None:
         return []
     bad: list[int] = []
     for segment in await search_index.segments(tx, [index_state.index_id]):
-        held = await search_index.segment_data(tx, index_state.index_id, [segment.first])
-        if segment.first not in held or index.unpack_segment(segment, *held[segment.first]) is None:
+        data = await search_index.segment_data(tx, index_state.index_id, [segment.first])
+        if segment.first not in data or index.unpack_segment(segment, *data[segment.first]) is None:
             bad.append(segment.first)
             index.damaged_segments.add(((index_state.database, kind, owner_id), segment.first))
     return bad
 
 
 async def _ended(tx: Connection, kind: str, owner_id: str, segments: Sequence[Segment]) -> set[int]:
-    """Return the segments that left texts out whose turns have ended since."""
+    """Return the segments that left out texts of turns that have ended since."""
     result: set[int] = set()
     for segment in segments:
         if segment.open_numbers:
@@ -184,7 +184,7 @@ async def _ended(tx: Connection, kind: str, owner_id: str, segments: Sequence[Se
 
 
 async def read_segment_texts(tx: Connection, wanted: SegmentRange) -> SegmentTexts:
-    """Read what is in a range, in any transaction."""
+    """Read the texts of a range, in any transaction."""
     stretch = (wanted.kind, wanted.owner_id, wanted.first, wanted.last)
     texts = await read_texts(tx, *stretch)
     return SegmentTexts(
@@ -196,7 +196,7 @@ async def read_segment_texts(tx: Connection, wanted: SegmentRange) -> SegmentTex
 
 
 def build_segment(read: SegmentTexts) -> BuiltSegment:
-    """Make a segment of what was read; takes time, and no transaction."""
+    """Build a segment from texts; slow, and needs no transaction."""
     analyzed = [text.analyzed() for text in read.texts]
     plain, vectors = make_texts(analyzed).pack()
     # Numbers that follow one another take a quarter of the room so.
@@ -279,7 +279,7 @@ async def missing_vectors(
         has: set[int] = set()
         if segment.first in output:
             row = await search_index.embedding(tx, index_id, encoder, segment.first)
-            read = None if row is None else index.unpack_vectors(*row)
+            read = None if row is None else encode.unpack_vectors(*row)
             has = set() if read is None else {segment.first + number for number in read[0].tolist()}
         missing = tuple(number for number in of_segment.tolist() if number not in has)
         if missing:
@@ -317,7 +317,7 @@ async def store_vectors(
     if now != removals:
         return False
     row = await search_index.embedding(tx, index_id, encoder, first)
-    read = None if row is None else index.unpack_vectors(*row)
+    read = None if row is None else encode.unpack_vectors(*row)
     whole: dict[int, bytes] = {}
     size = len(next(iter(vectors.values()), b""))
     if read is not None and read[1].shape[1] == size:
@@ -328,11 +328,11 @@ async def store_vectors(
     whole.update(vectors)
     if whole:
         numbers = sorted(whole)
-        pack_postings = np.array([number - first for number in numbers], dtype="<u2").tobytes()
+        packed_numbers = np.array([number - first for number in numbers], dtype="<u2").tobytes()
         joined = b"".join(whole[number] for number in numbers)
-        output = fingerprint(pack_postings, joined)
+        output = fingerprint(packed_numbers, joined)
         await search_index.put_embedding(
-            tx, index_id, encoder, first, output, pack_postings, joined
+            tx, index_id, encoder, first, output, packed_numbers, joined
         )
     return True
 
@@ -342,28 +342,25 @@ _AT_ONCE = 64
 
 
 class IndexBuilder:
-    """What is done with indexes; each step is whole, so that it can be broken off anywhere."""
+    """Builds indexes in steps. You can stop it between any two steps."""
 
-    def __init__(self, database: Database, constellation: str) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._constellation = constellation
 
     async def outdated(self, encoder: str | None) -> list[IndexKey]:
-        """Return the indexes of which something has to be put into segments, or to be encoded."""
+        """Return the indexes that need new segments or vectors."""
 
         async def read(tx: Connection) -> list[IndexKey]:
-            result = await outdated(tx, self._constellation)
+            result = await outdated_indexes(tx)
             if encoder is not None:
-                result += await search_index.lacking(tx, self._constellation, encoder, WIDTH)
+                result += await search_index.lacking(tx, encoder, WIDTH)
             return result
 
         return await self._database.read(read)
 
     async def progress(self, encoder: str) -> tuple[int, int]:
         """Return how many of the indexed texts are encoded, and how many there are."""
-        return await self._database.read(
-            lambda tx: search_index.progress(tx, self._constellation, encoder, WIDTH)
-        )
+        return await self._database.read(lambda tx: search_index.progress(tx, encoder, WIDTH))
 
     async def build(self, index_key: IndexKey) -> tuple[int, bool]:
         """Index what has to be put into segments of an index.
@@ -386,7 +383,7 @@ class IndexBuilder:
         """Tell by a glance whether texts of an index have to be encoded."""
         return bool(
             await self._database.read(
-                lambda tx: search_index.lacking(tx, self._constellation, encoder, WIDTH, index_key)
+                lambda tx: search_index.lacking(tx, encoder, WIDTH, index_key)
             )
         )
 
@@ -397,9 +394,7 @@ class IndexBuilder:
         )
         if not lacking:
             return False
-        names = await self._database.read(
-            lambda tx: names_for(tx, self._constellation, index_key[1])
-        )
+        names = await self._database.read(lambda tx: names_for(tx, index_key[1]))
         for missing in lacking:
             for start in range(0, len(missing.numbers), _AT_ONCE):
                 some = missing.numbers[start : start + _AT_ONCE]
@@ -425,5 +420,5 @@ class IndexBuilder:
         there = await self._database.read(lambda tx: index.encoder_counts(tx, *index_key))
         for name in there.keys() - {encoder}:
             await self._database.write(
-                lambda tx, name=name: index.drop_vectors(tx, *index_key, name)
+                lambda tx, name=name: encode.drop_vectors(tx, *index_key, name)
             )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date
+
+from asterism.records import dataclass
 
 _EPOCH = date(1970, 1, 1).toordinal()
 LAST_DAY = date(9998, 12, 31).toordinal() - _EPOCH

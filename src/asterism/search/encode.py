@@ -1,4 +1,7 @@
-"""Encoders: models that give texts of one meaning near vectors; any that fits the port will do."""
+"""Encoders, which give texts of one meaning vectors that are near, and the stored vectors.
+
+Every encoder that fits the port will do.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,13 +20,20 @@ import regex
 
 from asterism.errors import ModelRefused
 from asterism.ports import Encoder
+from asterism.records import dataclass
+from asterism.search.index import IndexSnapshot, cache, fingerprint
+from asterism.store import search_index
+from asterism.store.database import Connection
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-__all__ = ["Encoder", "encode_question", "encode_texts", "pieces", "quantised", "without"]
+__all__ = ["Encoder", "encode_question", "encode_texts", "pieces", "quantize", "without"]
+
+_SPARE_ROWS = 512
+"""Room for texts that are added after the vectors of an index were read."""
 
 
 async def encode_texts(
@@ -33,11 +42,11 @@ async def encode_texts(
     """Return a vector of signed bytes for each text, a row each; zeros for one without words.
 
     Args:
-        encoder: What makes them.
-        texts: As they were said.
+        encoder: The encoder.
+        texts: The original texts.
         names: The speakers, whose names are left out.
     """
-    return quantised(await _encode(encoder, texts, names))
+    return quantize(await _encode(encoder, texts, names))
 
 
 async def encode_question(
@@ -69,7 +78,7 @@ async def _encode(
     return output
 
 
-def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
+def quantize(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
     """Return vectors as signed bytes; only the direction counts, so each uses the whole range."""
     import numpy as np
 
@@ -78,7 +87,7 @@ def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
 
 
 MAX_PIECES = 4
-"""What comes later in a text changes the mean of its pieces little, and costs as much."""
+"""Later pieces of a text change the mean little, and cost as much."""
 _MAX_WORDS = 90
 _MAX_CHARACTERS = 16_000
 _SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|(?<=[。！？])|\n+")
@@ -90,26 +99,26 @@ _WORD = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}
 def pieces(text: str) -> list[str]:
     """Return the parts of a text that are encoded; its vector is the mean of theirs."""
     result: list[str] = []
-    held: list[str] = []
+    sentences: list[str] = []
     size = 0
     for sentence, words in _sentences(text[:_MAX_CHARACTERS]):
-        if held and size + words > _MAX_WORDS:
-            result.append(" ".join(held))
-            held, size = [], 0
+        if sentences and size + words > _MAX_WORDS:
+            result.append(" ".join(sentences))
+            sentences, size = [], 0
             if len(result) == MAX_PIECES:
                 return result
-        held.append(sentence)
+        sentences.append(sentence)
         size += words
-    if held:
-        result.append(" ".join(held))
+    if sentences:
+        result.append(" ".join(sentences))
     return result[:MAX_PIECES]
 
 
 def without(names: Iterable[str], text: str) -> str:
-    """Return a text without the names of speakers: who said it is asked apart from what was."""
+    """Return a text without the names of speakers, since speakers are a signal of their own."""
     # Few of many names are in a text, and to look for them so is quick.
-    folded = text.casefold()
-    wanted = {name for name in names if name.strip() and name.casefold() in folded}
+    casefolded = text.casefold()
+    wanted = {name for name in names if name.strip() and name.casefold() in casefolded}
     if wanted:
         joined = "|".join(map(re.escape, sorted(wanted, key=len, reverse=True)))
         text = re.sub(rf"(?<!\w)(?:{joined})(?:['’]s)?(?!\w)", "", text, flags=re.IGNORECASE)
@@ -228,12 +237,12 @@ class _Network:
         if len(tokens) <= 2:
             return np.zeros(SIZE, dtype=np.float32)
         ids = np.array([tokens], dtype=np.int64)
-        given = {
+        inputs = {
             "input_ids": ids,
             "attention_mask": np.ones_like(ids),
             "token_type_ids": np.zeros_like(ids),
         }
-        hidden = self.session.run(None, given)[0]
+        hidden = self.session.run(None, inputs)[0]
         mean = hidden[0].mean(axis=0, dtype=np.float32)
         return mean / np.linalg.norm(mean)
 
@@ -284,3 +293,109 @@ def _open(path: Path, threads: int) -> Any:
             f"The encoder {NAME!r} cannot be used, since onnxruntime cannot run its weights "
             f"({error}). Bring onnxruntime up to date. {_WORDS_ONLY}"
         ) from error
+
+
+# -- vectors at rest -------------------------------------------------------------------------------
+
+# -- vectors of encoders ---------------------------------------------------------------------------
+
+
+async def encode_rows(
+    tx: Connection, loaded: Sequence[IndexSnapshot], encoder: str
+) -> tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.float32]] | None:
+    """Return an encoder's vectors for the rows of the concatenation, which have one, and how long.
+
+    None: none has.
+    """
+    import numpy as np
+
+    there: dict[int, dict[int, int]] = {}
+    ids = [snapshot.index_id for snapshot in loaded if snapshot.index_id is not None]
+    for index_id, first, output in await search_index.embeddings(tx, ids, encoder):
+        there.setdefault(index_id, {})[first] = output
+    parts = [
+        await _vectors_of(tx, snapshot, encoder, there[snapshot.index_id])
+        if snapshot.index_id is not None and snapshot.index_id in there
+        else None
+        for snapshot in loaded
+    ]
+    sizes = [part[0].shape[1] for part in parts if part is not None]
+    if not sizes:
+        return None
+    size = max(sizes)
+    if len(parts) == 1 and parts[0] is not None:
+        return parts[0]
+    vectors = np.zeros((sum(len(snapshot.texts) for snapshot in loaded), size), dtype=np.int8)
+    has = np.zeros(len(vectors), dtype=np.bool_)
+    norms = np.zeros(len(vectors), dtype=np.float32)
+    start = 0
+    for snapshot, part in zip(loaded, parts, strict=True):
+        if part is not None and part[0].shape[1] == size:
+            vectors[start : start + len(snapshot.texts)] = part[0]
+            has[start : start + len(snapshot.texts)] = part[1]
+            norms[start : start + len(snapshot.texts)] = part[2]
+        start += len(snapshot.texts)
+    return vectors, has, norms
+
+
+async def _vectors_of(
+    tx: Connection, snapshot: IndexSnapshot, encoder: str, there: dict[int, int]
+) -> tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.float32]] | None:
+    import numpy as np
+
+    assert snapshot.index_id is not None
+    count = len(snapshot.texts)
+    known = snapshot.inner.encoded.get(encoder)
+    # Texts that were added since have none: there is room for some of them.
+    if known is not None and known[0] == there and len(known[1]) >= count:
+        return known[1][:count], known[2][:count], known[3][:count]
+    vectors: NDArray[np.int8] | None = None
+    room = count + _SPARE_ROWS
+    has = np.zeros(room, dtype=np.bool_)
+    norms = np.zeros(room, dtype=np.float32)
+    for first in there:
+        row = await search_index.embedding(tx, snapshot.index_id, encoder, first)
+        read = None if row is None else unpack_vectors(*row)
+        if read is None or (vectors is not None and read[1].shape[1] != vectors.shape[1]):
+            continue
+        if vectors is None:
+            vectors = np.zeros((room, read[1].shape[1]), dtype=np.int8)
+        numbers = read[0].astype(np.int64) + first
+        rows = snapshot.texts.numbers.searchsorted(numbers)
+        known_rows = rows < count
+        known_rows[known_rows] = snapshot.texts.numbers[rows[known_rows]] == numbers[known_rows]
+        vectors[rows[known_rows]] = read[1][known_rows]
+        has[rows[known_rows]] = True
+        floats = read[1].astype(np.float32)
+        lengths = np.sqrt(np.einsum("ij,ij->i", floats, floats))
+        norms[rows[known_rows]] = lengths[known_rows]
+    if vectors is None:
+        return None
+    with cache.lock:
+        snapshot.inner.encoded[encoder] = (there, vectors, has, norms)
+        if cache.get(snapshot.inner.key) is snapshot.inner:
+            cache.keep(snapshot.inner)
+    return vectors[:count], has[:count], norms[:count]
+
+
+def unpack_vectors(
+    made: int, numbers: bytes, vectors: bytes
+) -> tuple[NDArray[np.uint16], NDArray[np.int8]] | None:
+    """Return the places of the texts and their vectors; None if the bytes are damaged."""
+    import numpy as np
+
+    if not numbers or len(numbers) % 2 or fingerprint(numbers, vectors) != made:
+        return None
+    many = len(numbers) // 2
+    if len(vectors) % many:
+        return None
+    return np.frombuffer(numbers, dtype="<u2"), np.frombuffer(vectors, dtype=np.int8).reshape(
+        many, -1
+    )
+
+
+async def drop_vectors(tx: Connection, kind: str, owner_id: str, encoder: str) -> None:
+    """Remove an encoder's vectors of an index."""
+    index_state = await search_index.index_state(tx, kind, owner_id)
+    if index_state.index_id is not None:
+        await search_index.drop_embeddings(tx, index_state.index_id, encoder)

@@ -1,20 +1,29 @@
-"""An index that is in memory, and the indexes that a process keeps there."""
+"""Indexes in memory, and the postings in the store that tell where terms are.
+
+A row of postings holds all terms of a segment that begin alike: a row for each term would be some
+forty bytes of keys for a term that is in two texts. A row consists of the length of the list of
+terms in three bytes; that list, each term without its beginning, with a line's end before and after
+each; how many texts have each term, in a byte (255: in two bytes behind all of these); then for
+each of these texts its place and how often it has the term, in two bytes.
+"""
 
 from __future__ import annotations
 
 import logging
 import zlib
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from hashlib import blake2b
+from struct import pack, unpack_from
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from asterism.records import dataclass
 from asterism.search.texts import (
+    GrowingTexts,
     IndexedText,
     StoredText,
     Texts,
@@ -25,12 +34,8 @@ from asterism.search.texts import (
 )
 from asterism.store import search_index
 from asterism.store.database import Connection
-from asterism.store.search_index import IndexState, Segment
+from asterism.store.search_index import MARK, IndexState, Segment, mark_of
 from asterism.types.agents import OWNER
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
 MAX_COUNT = 15
 """How often a term counts in one text at most; four bits."""
 FORMAT = b"3"
-"""Counted up when texts are found by something else; segments of another are built again."""
+"""The version of the format; segments of another version are built again."""
 _MAX_BYTES = 64 << 20
 
 IndexKey = tuple[str, str]
@@ -51,7 +56,7 @@ CacheKey = tuple[int, str, str]
 
 
 def fingerprint(*parts: bytes) -> int:
-    """Return a number by which the same contents are known again."""
+    """Return a number that identifies contents."""
     output = blake2b(digest_size=8)
     for part in parts:
         output.update(len(part).to_bytes(8, "little"))
@@ -81,7 +86,7 @@ class SegmentRows(NamedTuple):
 
 @dataclass(slots=True)
 class LoadedIndex:
-    """An index in memory. Texts are added at its end; whatever else changes makes a new one."""
+    """An index in memory. Texts are added at its end; any other change makes a new index."""
 
     key: CacheKey
     index_id: int | None
@@ -99,7 +104,7 @@ class LoadedIndex:
     open_turns: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     """The rows of turns that go on."""
     mark: tuple[int, tuple[Any, ...]] | None = None
-    """The last text that is in no segment: its number, and what tells it from others."""
+    """The last text that is not in a segment: its number and its identity."""
     encoded: dict[str, _EncoderVectors] = field(default_factory=dict[str, "_EncoderVectors"])
     """Vectors by the name of their encoder."""
     postings: dict[str, list[tuple[int, bytes]]] = field(
@@ -128,7 +133,7 @@ class LoadedIndex:
         )
 
     def new_texts(self, read: list[StoredText]) -> list[StoredText] | None:
-        """Return what comes after the last known text; None: that one is another one now."""
+        """Return the texts after the last known text; None: that text has changed."""
         if self.mark is None:
             return read
         if not read or (read[0].number, read[0].mark) != self.mark:
@@ -155,7 +160,7 @@ class LoadedIndex:
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
-        """What tells its texts from others, together with how many they are."""
+        """Identifies its texts, together with their number."""
         return (self.key, self.removals, self.signature, self.mark)
 
     def note(
@@ -171,7 +176,7 @@ class LoadedIndex:
                 counts.append(min(often, MAX_COUNT))
 
     def end_turns(self, ends: dict[str, tuple[str | None, int | None]], owner: str) -> None:
-        """Take over who may see what was said in turns that went on."""
+        """Update the audience of open turns, and drop the turns that have ended."""
         for turn_id, (audience, ended_at) in ends.items():
             for row in self.open_turns.get(turn_id, ()):
                 self.rows.put("audience", row, audience or owner)
@@ -180,45 +185,45 @@ class LoadedIndex:
 
 
 class IndexCache:
-    """The indexes that a process keeps in memory, those used last, up to so many bytes.
+    """The indexes that a process keeps in memory, those used last, up to a number of bytes.
 
-    The one used last stays, however large it is, since each search would have to read it again.
+    The index used last always stays, since the next search would have to read it again.
     """
 
     def __init__(self, most_bytes: int = _MAX_BYTES) -> None:
         self.lock = RLock()
         self._most = most_bytes
-        self._kept: OrderedDict[CacheKey, tuple[LoadedIndex, int]] = OrderedDict()
+        self._indexes: OrderedDict[CacheKey, tuple[LoadedIndex, int]] = OrderedDict()
         self._bytes = 0
 
     def get(self, key: CacheKey) -> LoadedIndex | None:
         """Return an index if it is kept."""
         with self.lock:
-            result = self._kept.get(key)
+            result = self._indexes.get(key)
             if result is None:
                 return None
-            self._kept.move_to_end(key)
+            self._indexes.move_to_end(key)
             return result[0]
 
     def keep(self, index: LoadedIndex) -> None:
-        """Keep an index in the place of what is kept of it."""
+        """Keep an index; it replaces its former version."""
         with self.lock:
-            _, before = self._kept.pop(index.key, (None, 0))
+            _, before = self._indexes.pop(index.key, (None, 0))
             size = index.size
-            self._kept[index.key] = (index, size)
+            self._indexes[index.key] = (index, size)
             self._bytes += size - before
-            while self._bytes > self._most and len(self._kept) > 1:
-                _, (_, gone) = self._kept.popitem(last=False)
+            while self._bytes > self._most and len(self._indexes) > 1:
+                _, (_, gone) = self._indexes.popitem(last=False)
                 self._bytes -= gone
 
     def clear(self) -> None:
         """Keep nothing any more."""
         with self.lock:
-            self._kept.clear()
+            self._indexes.clear()
             self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._indexes)
 
     @property
     def size(self) -> int:
@@ -226,118 +231,15 @@ class IndexCache:
         return self._bytes
 
 
-_LISTS = {"speaker": "speakers", "thread": "threads", "audience": "audiences"}
-_SPARE_ROWS = 256
-
-
-@lru_cache(1)
-def _columns() -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Return the columns of texts, each with the shape of a value and its type."""
-    nothing = make_texts([])
-    columns = [field_.name for field_ in fields(Texts) if field_.name not in _LISTS.values()]
-    # More texts have more speakers, threads and audiences than those of one segment.
-    return {
-        name: (
-            getattr(nothing, name).shape[1:],
-            "uint32" if name in _LISTS else getattr(nothing, name).dtype,
-        )
-        for name in columns
-    }
-
-
-class GrowingTexts:
-    """Columns with room at their end. What a view shows stays as it is when rows are added."""
-
-    def __init__(self, capacity: int) -> None:
-        self.count = 0
-        self._room = 0
-        self._columns: dict[str, NDArray[Any]] = {}
-        self._known: dict[str, dict[str, int]] = {name: {} for name in _LISTS}
-        self._lists: dict[str, list[str]] = {name: [] for name in _LISTS}
-        self._grow(capacity)
-
-    @property
-    def size(self) -> int:
-        """How many bytes it takes."""
-        return sum(column.nbytes for column in self._columns.values())
-
-    def _grow(self, capacity: int) -> None:
-        import numpy as np
-
-        for name, (shape, kind) in _columns().items():
-            output = np.empty((capacity, *shape), dtype=kind)
-            if self.count:
-                output[: self.count] = self._columns[name][: self.count]
-            self._columns[name] = output
-        self._room = capacity
-
-    def add(self, texts: Texts) -> None:
-        """Add texts at the end."""
-        import numpy as np
-
-        first, last = self.count, self.count + len(texts)
-        if last > self._room:
-            self._grow(last + last // 4 + _SPARE_ROWS)
-        for name, column in self._columns.items():
-            values = getattr(texts, name)
-            if name in _LISTS and len(texts):
-                moved = [self.known(name, value) for value in getattr(texts, _LISTS[name])]
-                values = np.array(moved, dtype="uint32")[values]
-            column[first:last] = values
-        self.count = last
-
-    def known(self, column: str, value: str) -> int:
-        """Return the place of a value in the list of a column, which is added if need be."""
-        known = self._known[column]
-        place = known.get(value)
-        if place is None:
-            place = known[value] = len(known)
-            self._lists[column].append(value)
-        return place
-
-    def put(self, column: str, row: int, value: str) -> None:
-        """Give a row another speaker, thread or audience."""
-        self._columns[column][row] = self.known(column, value)
-
-    def sort(self) -> None:
-        """Put the rows in the order of their numbers; only before anybody has seen them."""
-        import numpy as np
-
-        numbers = self._columns["numbers"][: self.count]
-        if bool(np.all(numbers[1:] > numbers[:-1])):
-            return
-        order = np.argsort(numbers, kind="stable")
-        for column in self._columns.values():
-            column[: self.count] = column[: self.count][order]
-
-    def view(self, first: int = 0, last: int | None = None) -> Texts:
-        """Return some rows as texts; nothing is copied."""
-        last = self.count if last is None else last
-        return self._texts({name: column[first:last] for name, column in self._columns.items()})
-
-    def at(self, rows: NDArray[Any]) -> Texts:
-        """Return a copy of some rows."""
-        return self._texts({name: column[rows] for name, column in self._columns.items()})
-
-    def _texts(self, columns: dict[str, Any]) -> Texts:
-        return Texts(
-            **columns,
-            speakers=self._lists["speaker"],
-            threads=self._lists["thread"],
-            audiences=self._lists["audience"],
-        )
-
-
 MAX_TAIL = 10_240
 """How many texts that are in no segment are looked at, the latest: some seconds' work, once."""
 _NO_END = 1 << 62
 _ATTEMPTS = 3
-_SPARE = 512
 
 cache = IndexCache()
 """The indexes that this process keeps in memory."""
 damaged_segments: set[tuple[CacheKey, int]] = set()
-"""Segments that were found not to be what was stored; indexing looks at them again."""
+"""Segments that were found damaged; the builder checks them again."""
 _log = logging.getLogger(__name__)
 
 
@@ -498,7 +400,7 @@ async def _parts(
     segments: Sequence[Segment],
     known: LoadedIndex | None,
 ) -> dict[int, Texts]:
-    """Return what segments hold, those whose rows fit together."""
+    """Return the texts of segments, without those that are damaged."""
     parts: dict[int, Texts] = {}
     unread: dict[int, Segment] = {}
     for segment in segments:
@@ -515,10 +417,10 @@ async def _parts(
             unread[segment.first] = segment
     if not unread or index_state.index_id is None:
         return parts
-    for first, held in (
+    for first, data in (
         await search_index.segment_data(tx, index_state.index_id, list(unread))
     ).items():
-        texts = unpack_segment(unread[first], *held)
+        texts = unpack_segment(unread[first], *data)
         if texts is None:
             damaged_segments.add((key, first))
             _log.warning(
@@ -532,7 +434,7 @@ async def _parts(
 
 
 def unpack_segment(segment: Segment, columns: bytes, vectors: bytes, terms: int) -> Texts | None:
-    """Return the texts of a segment, or None if its rows are not what was stored."""
+    """Return the texts of a segment, or None if its rows are damaged."""
     if not segment.fits or terms != segment.terms:
         return None
     if fingerprint(FORMAT, columns, vectors) != segment.fingerprint:
@@ -571,120 +473,305 @@ async def _tail(
     return [number for part in reversed(result) for number in part], max(left_out, 0)
 
 
-# -- vectors of encoders ---------------------------------------------------------------------------
-
-
-async def encoded(
-    tx: Connection, loaded: Sequence[IndexSnapshot], encoder: str
-) -> tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.float32]] | None:
-    """Return an encoder's vectors for the rows of the concatenation, which have one, and how long.
-
-    None: none has.
-    """
-    import numpy as np
-
-    there: dict[int, dict[int, int]] = {}
-    ids = [snapshot.index_id for snapshot in loaded if snapshot.index_id is not None]
-    for index_id, first, output in await search_index.embeddings(tx, ids, encoder):
-        there.setdefault(index_id, {})[first] = output
-    parts = [
-        await _vectors_of(tx, snapshot, encoder, there[snapshot.index_id])
-        if snapshot.index_id is not None and snapshot.index_id in there
-        else None
-        for snapshot in loaded
-    ]
-    sizes = [part[0].shape[1] for part in parts if part is not None]
-    if not sizes:
-        return None
-    size = max(sizes)
-    if len(parts) == 1 and parts[0] is not None:
-        return parts[0]
-    vectors = np.zeros((sum(len(snapshot.texts) for snapshot in loaded), size), dtype=np.int8)
-    has = np.zeros(len(vectors), dtype=np.bool_)
-    norms = np.zeros(len(vectors), dtype=np.float32)
-    start = 0
-    for snapshot, part in zip(loaded, parts, strict=True):
-        if part is not None and part[0].shape[1] == size:
-            vectors[start : start + len(snapshot.texts)] = part[0]
-            has[start : start + len(snapshot.texts)] = part[1]
-            norms[start : start + len(snapshot.texts)] = part[2]
-        start += len(snapshot.texts)
-    return vectors, has, norms
-
-
-async def _vectors_of(
-    tx: Connection, snapshot: IndexSnapshot, encoder: str, there: dict[int, int]
-) -> tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.float32]] | None:
-    import numpy as np
-
-    assert snapshot.index_id is not None
-    count = len(snapshot.texts)
-    known = snapshot.inner.encoded.get(encoder)
-    # Texts that were added since have none: there is room for some of them.
-    if known is not None and known[0] == there and len(known[1]) >= count:
-        return known[1][:count], known[2][:count], known[3][:count]
-    vectors: NDArray[np.int8] | None = None
-    room = count + _SPARE
-    has = np.zeros(room, dtype=np.bool_)
-    norms = np.zeros(room, dtype=np.float32)
-    for first in there:
-        row = await search_index.embedding(tx, snapshot.index_id, encoder, first)
-        read = None if row is None else unpack_vectors(*row)
-        if read is None or (vectors is not None and read[1].shape[1] != vectors.shape[1]):
-            continue
-        if vectors is None:
-            vectors = np.zeros((room, read[1].shape[1]), dtype=np.int8)
-        numbers = read[0].astype(np.int64) + first
-        rows = snapshot.texts.numbers.searchsorted(numbers)
-        known_rows = rows < count
-        known_rows[known_rows] = snapshot.texts.numbers[rows[known_rows]] == numbers[known_rows]
-        vectors[rows[known_rows]] = read[1][known_rows]
-        has[rows[known_rows]] = True
-        floats = read[1].astype(np.float32)
-        lengths = np.sqrt(np.einsum("ij,ij->i", floats, floats))
-        norms[rows[known_rows]] = lengths[known_rows]
-    if vectors is None:
-        return None
-    with cache.lock:
-        snapshot.inner.encoded[encoder] = (there, vectors, has, norms)
-        if cache.get(snapshot.inner.key) is snapshot.inner:
-            cache.keep(snapshot.inner)
-    return vectors[:count], has[:count], norms[:count]
-
-
-def unpack_vectors(
-    made: int, numbers: bytes, vectors: bytes
-) -> tuple[NDArray[np.uint16], NDArray[np.int8]] | None:
-    """Return whose vectors there are, and the vectors; None if they are not what was stored."""
-    import numpy as np
-
-    if not numbers or len(numbers) % 2 or fingerprint(numbers, vectors) != made:
-        return None
-    many = len(numbers) // 2
-    if len(vectors) % many:
-        return None
-    return np.frombuffer(numbers, dtype="<u2"), np.frombuffer(vectors, dtype=np.int8).reshape(
-        many, -1
-    )
-
-
 def clear() -> None:
     """Keep no indexes any more."""
     cache.clear()
 
 
+# -- where terms are -------------------------------------------------------------------------------
+
+_BEGINNING = 2
+_MANY = 255
+_LENGTH = 3
+
+
+def prefix_of(term: str) -> str:
+    """Return the prefix of a term, which all terms of its row share."""
+    return term[:_BEGINNING]
+
+
+def by_prefix(terms: Iterable[str]) -> dict[str, list[str]]:
+    """Return terms by their prefix."""
+    result: dict[str, list[str]] = {}
+    for term in terms:
+        result.setdefault(prefix_of(term), []).append(term)
+    return result
+
+
+def pack_postings(places: Mapping[str, Sequence[int]]) -> dict[str, bytes]:
+    """Return the rows of a segment by the prefix of their terms."""
+    return {
+        prefix: _row(prefix, [(term, places[term]) for term in terms])
+        for prefix, terms in by_prefix(sorted(places)).items()
+    }
+
+
+def _row(prefix: str, terms: Sequence[tuple[str, Sequence[int]]]) -> bytes:
+    names = "\n".join(term[len(prefix) :] for term, _ in terms)
+    named = f"\n{names}\n".encode("utf-8", "surrogatepass")
+    many = [len(codes) for _, codes in terms if len(codes) >= _MANY]
+    codes = [code for _, some in terms for code in some]
+    return b"".join(
+        (
+            len(named).to_bytes(_LENGTH, "little"),
+            named,
+            bytes(min(len(some), _MANY) for _, some in terms),
+            pack(f"<{len(many)}H", *many),
+            pack(f"<{len(codes)}H", *codes),
+        )
+    )
+
+
+def term_entry(term: str) -> bytes:
+    """Return a term as it stands in the list of its row."""
+    return b"\n%b\n" % term[_BEGINNING:].encode("utf-8", "surrogatepass")
+
+
+def term_postings(row: bytes, name: bytes) -> bytes:
+    """Return where the term is that is listed so, two bytes a text; nothing if it is not there."""
+    start = _LENGTH + int.from_bytes(row[:_LENGTH], "little")
+    at = row.find(name, _LENGTH, start)
+    if at < 0:
+        return b""
+    before = row.count(b"\n", _LENGTH, at)
+    last = start + row.count(b"\n", _LENGTH, start) - 1
+    counts = row[start : start + before + 1]
+    size, skipped = counts[-1:], counts[:-1]
+    if not size:
+        return b""
+    if _MANY not in row[start:last]:
+        first, many = last + 2 * sum(skipped), size[0]
+    else:
+        all_many = row.count(b"\xff", start, last)
+        if len(row) < last + 2 * all_many:
+            return b""
+        long = unpack_from(f"<{all_many}H", row, last)
+        at_many = skipped.count(b"\xff")
+        first = last + 2 * (all_many + sum(skipped) - _MANY * at_many + sum(long[:at_many]))
+        many = long[at_many] if size[0] == _MANY else size[0]
+    result = row[first : first + 2 * many]
+    return result if len(result) == 2 * many else b""
+
+
+def terms_in(row: bytes, prefix: str) -> Iterator[str]:
+    """Yield the terms of a row that is of those with this beginning, in their order."""
+    end = _LENGTH + int.from_bytes(row[:_LENGTH], "little")
+    names = row[_LENGTH + 1 : end - 1].decode("utf-8", "replace")
+    for name in names.split("\n"):
+        yield prefix + name
+
+
+TermRows = dict[str, "tuple[NDArray[np.int32], NDArray[np.float32]]"]
+
+
+async def places(tx: Connection, loaded: Sequence[IndexSnapshot], terms: Sequence[str]) -> TermRows:
+    """Return where terms are.
+
+    For each term that is somewhere the rows in the concatenation of the indexes that have it, in
+    order, and how often each has it.
+    """
+    wanted = [term for term in dict.fromkeys(terms) if term]
+    if not wanted:
+        return {}
+    starts: list[int] = []
+    count = 0
+    for snapshot in loaded:
+        starts.append(count)
+        count += len(snapshot.texts)
+    order = {term: place for place, term in enumerate(wanted)}
+    alike = {
+        prefix: [(order[term], term_entry(term)) for term in terms]
+        for prefix, terms in by_prefix(wanted).items()
+    }
+    result = _TermRowsBuilder(len(wanted))
+    postings = await _postings(tx, loaded, list(alike))
+    for start, snapshot, rows in zip(starts, loaded, postings, strict=True):
+        _from_segments(result, alike, snapshot, start, rows)
+        for term in wanted:
+            tail_terms = snapshot.inner.tail_terms.get(term)
+            if tail_terms is not None:
+                result.add_tail(order[term], tail_terms, start, len(snapshot.texts))
+    return {
+        term: there for term, there in zip(wanted, result.arrays(), strict=True) if len(there[0])
+    }
+
+
+_PrefixRows = dict[str, list[tuple[int, bytes]]]
+"""By what terms begin with, the rows of segments, each with the segment's first number."""
+
+
+async def _postings(
+    tx: Connection, loaded: Sequence[IndexSnapshot], prefixes: Sequence[str]
+) -> list[_PrefixRows]:
+    """Return the rows of terms that begin so for each index, from memory as far as they are there.
+
+    A segment never changes, so that its rows are good for as long as its index is in memory.
+    """
+    unread = [
+        snapshot
+        for snapshot in loaded
+        if snapshot.index_id is not None
+        and snapshot.inner.segments
+        and any(prefix not in snapshot.inner.postings for prefix in prefixes)
+    ]
+    missing = [
+        prefix
+        for prefix in prefixes
+        if any(prefix not in snapshot.inner.postings for snapshot in unread)
+    ]
+    read = await _read_postings(tx, unread, missing)
+    return [
+        {prefix: known[prefix] for prefix in prefixes if prefix in known}
+        | read.get(snapshot.index_id, {})
+        for snapshot in loaded
+        for known in (snapshot.inner.postings,)
+    ]
+
+
+async def _read_postings(
+    tx: Connection, unread: Sequence[IndexSnapshot], prefixes: Sequence[str]
+) -> dict[int | None, _PrefixRows]:
+    """Read the rows of terms that begin so, by index, and keep them with the index in memory."""
+    wanted = [*prefixes, MARK]
+    rows: list[Any] = []
+    if len(unread) == 1 and unread[0].index_id is not None:
+        index_id = unread[0].index_id
+        firsts = list(unread[0].inner.segments)
+        rows = [
+            (index_id, *row) for row in await search_index.postings(tx, index_id, firsts, wanted)
+        ]
+    elif unread:
+        ids = [snapshot.index_id for snapshot in unread if snapshot.index_id is not None]
+        rows = await search_index.postings_of_many(tx, list(dict.fromkeys(ids)), wanted)
+    by_index: dict[int, _PrefixRows] = {}
+    for index_id, first, prefix, row in rows:
+        of_index = by_index.setdefault(index_id, {prefix: [] for prefix in wanted})
+        of_index[prefix].append((first, row))
+    result: dict[int | None, _PrefixRows] = {}
+    for snapshot in unread:
+        of_index = by_index.get(snapshot.index_id or 0, {})
+        segments = snapshot.inner.segments
+        # Made anew in a later snapshot than the one that was loaded: its places are other ones.
+        fitting = {
+            first
+            for first, mark in of_index.get(MARK, ())
+            if first in segments and mark == mark_of(segments[first].fingerprint)
+        }
+        read = {
+            prefix: [entry for entry in of_index.get(prefix, ()) if entry[0] in fitting]
+            for prefix in prefixes
+        }
+        if len(fitting) == len(segments):
+            snapshot.inner.keep_postings(read)
+        result[snapshot.index_id] = read
+    return result
+
+
+def _from_segments(
+    builder: _TermRowsBuilder,
+    alike: dict[str, list[tuple[int, bytes]]],
+    snapshot: IndexSnapshot,
+    start: int,
+    rows: _PrefixRows,
+) -> None:
+    segments = snapshot.inner.segments
+    for prefix, entries in rows.items():
+        for place, name in alike[prefix]:
+            for first, row in entries:
+                posted = term_postings(row, name)
+                if posted:
+                    builder.add(place, segments[first], start, posted)
+
+
+async def terms_with_prefix(
+    tx: Connection, loaded: Sequence[IndexSnapshot], prefix: str, most: int
+) -> list[str]:
+    """Return terms in segments of indexes that begin so, in their order; two letters at least."""
+    alike = prefix_of(prefix)
+    ids = list(
+        dict.fromkeys(snapshot.index_id for snapshot in loaded if snapshot.index_id is not None)
+    )
+    result: set[str] = set()
+    for _, _, _, row in await search_index.postings_of_many(tx, ids, [alike]):
+        result.update(term for term in terms_in(row, alike) if term.startswith(prefix))
+    return sorted(result)[:most]
+
+
+class _TermRowsBuilder:
+    """Where some terms are, as it is read."""
+
+    def __init__(self, terms: int) -> None:
+        self._terms = terms
+        self._posted: list[tuple[int, int, bytes]] = []
+        """The term, the row at which a segment begins, and the places in it."""
+        self._others: dict[int, list[tuple[Any, Any]]] = {}
+
+    def add(self, term: int, segment: SegmentRows, start: int, posted: bytes) -> None:
+        """Take in where a term is in a segment."""
+        import numpy as np
+
+        if segment.rows is None:
+            self._posted.append((term, start + segment.start, posted))
+            return
+        codes = np.frombuffer(posted, dtype="<u2")
+        codes = codes[(codes >> 4) < segment.texts]
+        self._others.setdefault(term, []).append((segment.rows[codes >> 4] + start, codes & 15))
+
+    def add_tail(
+        self, term: int, tail_terms: tuple[list[int], list[int]], start: int, count: int
+    ) -> None:
+        """Take in where a term is in texts that are in no segment."""
+        import numpy as np
+
+        # Copies, since another thread may add to them.
+        rows, counts = list(tail_terms[0]), list(tail_terms[1])
+        known = min(len(rows), len(counts))
+        there = np.array(rows[:known], dtype=np.int64)
+        often = np.array(counts[:known], dtype=np.int64)
+        seen = there < count
+        self._others.setdefault(term, []).append((there[seen] + start, often[seen]))
+
+    def arrays(self) -> list[tuple[NDArray[np.int32], NDArray[np.float32]]]:
+        """Return for each term the rows that have it, in order, and how often."""
+        import numpy as np
+
+        self._posted.sort(key=lambda entry: entry[:2])
+        sizes = np.array([len(entry[2]) // 2 for entry in self._posted], dtype=np.int64)
+        starts = np.array([entry[1] for entry in self._posted], dtype=np.int32)
+        codes = np.frombuffer(b"".join([entry[2] for entry in self._posted]), dtype="<u2")
+        rows = np.repeat(starts, sizes) + (codes >> 4).astype(np.int32)
+        counts = (codes & 15).astype(np.float32)
+        of_terms = [0] * self._terms
+        for (term, _, _), size in zip(self._posted, sizes.tolist(), strict=True):
+            of_terms[term] += size
+        result: list[tuple[NDArray[np.int32], NDArray[np.float32]]] = []
+        first = 0
+        for term, size in enumerate(of_terms):
+            last = first + size
+            there = (rows[first:last], counts[first:last])
+            first = last
+            if term in self._others:
+                there = _merged([there, *self._others[term]])
+            result.append(there)
+        return result
+
+
+def _merged(
+    parts: Sequence[tuple[Any, Any]],
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    import numpy as np
+
+    rows = np.concatenate([part[0] for part in parts]).astype(np.int32)
+    counts = np.concatenate([part[1] for part in parts]).astype(np.float32)
+    order = np.argsort(rows, kind="stable")
+    return rows[order], counts[order]
+
+
 async def encoder_counts(tx: Connection, kind: str, owner_id: str) -> dict[str, int]:
-    """Return whose vectors an index has, and of how many texts."""
+    """Return the encoders of an index, each with how many texts it has encoded."""
     index_state = await search_index.index_state(tx, kind, owner_id)
     return (
         await search_index.encoders(tx, index_state.index_id)
         if index_state.index_id is not None
         else {}
     )
-
-
-async def drop_vectors(tx: Connection, kind: str, owner_id: str, encoder: str) -> None:
-    """Remove an encoder's vectors of an index."""
-    index_state = await search_index.index_state(tx, kind, owner_id)
-    if index_state.index_id is not None:
-        await search_index.drop_embeddings(tx, index_state.index_id, encoder)

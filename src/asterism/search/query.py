@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntFlag
 from functools import lru_cache
 from itertools import pairwise
@@ -12,6 +12,7 @@ from unicodedata import normalize
 
 from asterism.memory import people
 from asterism.memory.words import word_set, words
+from asterism.records import dataclass
 from asterism.search import date_forms as on
 from asterism.search.date_forms import (
     COUNTS,
@@ -33,9 +34,9 @@ MAX_TERM_LENGTH = 40
 _PARTS = re.compile(r"[.,:/\-']")
 
 
-def terms_of(found: list[str]) -> list[str]:
-    """Return the terms of words: those that tell something, by their stems."""
-    return [term for word in found for term in _term(word)]
+def terms_of(word_list: list[str]) -> list[str]:
+    """Return the stems of words, without stop words."""
+    return [term for word in word_list for term in _term(word)]
 
 
 @lru_cache(65_536)
@@ -321,10 +322,10 @@ _FOLLOWS = re.compile(r"[,\s]*(?:the\s+)?$")
 _MAX_GAP = 20
 
 
-def _joined(text: str, found: list[Mention]) -> list[Mention]:
+def _joined(text: str, mentions: list[Mention]) -> list[Mention]:
     """Put together what belongs together: `from A to B`, `the week before A`, `Friday, A`."""
     joined: list[Mention] = []
-    for mention in reversed(found):
+    for mention in reversed(mentions):
         after = joined[-1] if joined else None
         near = after is not None and after.start - mention.end <= _MAX_GAP
         gap = text[mention.end : after.start] if after and near else None
@@ -440,12 +441,12 @@ def plain_words(text: str) -> list[bytes]:
 
 
 MAX_CHARACTERS = 2_000
-"""What a longer question says after these is not looked at."""
+"""The rest of a longer question is ignored."""
 _MAX_PHRASES = 16
 
 
 class Asks(IntFlag):
-    """What kind of answer a question wants; none of them: some fact."""
+    """The kind of answer that a question wants; no flag: a fact."""
 
     PLACE = 1
     """Somewhere: `Where did we eat?`"""
@@ -468,7 +469,7 @@ class ParsedQuery:
     names: list[str] = field(default_factory=list[str])
     """The terms of the names of speakers: they are words where nobody speaks, as in a document."""
     phrases: list[str] = field(default_factory=list[str])
-    """What stands in quotes, as it is written."""
+    """The quoted parts, as written."""
     prefixes: list[str] = field(default_factory=list[str])
     """Beginnings of words, written as `garden*`, in lower case."""
     speakers: dict[str, float] = field(default_factory=dict[str, float])
@@ -480,9 +481,11 @@ class ParsedQuery:
     number: bool = False
     """It asks for a number or an amount."""
     span: tuple[int, int] | None = None
-    """The first and the last millisecond of the time that it names."""
+    """The first and the last millisecond of the time that it names, as if its days were of UTC."""
     dated: bool = False
-    """That time is written with its year; else it is counted from now, as `last week` is."""
+    """Whether the time has a year; otherwise it is relative, such as `last week`."""
+    ahead: int = 0
+    """How many milliseconds the clock of who asks is ahead of UTC."""
     asks: Asks = NO_HINT
 
 
@@ -584,15 +587,15 @@ def _is_capital_within(text: str, start: int) -> bool:
 
 
 def _short_names(text: str, names: Mapping[str, str]) -> list[_Name]:
-    """Return names that are cut short, as Mel for Melanie, where just one speaker may be meant."""
+    """Return short names, such as Mel for Melanie, that fit exactly one speaker."""
     result: list[_Name] = []
     for match in _CAPITAL.finditer(text):
         short = match[0].lower()
         if short in _WORDS_TOO or not text[: match.start()].strip():
             continue
-        meant = {label for name, label in names.items() if name.startswith(short)}
-        if len(meant) == 1:
-            result.append(_Name(match.start(), match.end(), meant.pop()))
+        labels = {label for name, label in names.items() if name.startswith(short)}
+        if len(labels) == 1:
+            result.append(_Name(match.start(), match.end(), labels.pop()))
     return result
 
 
@@ -720,49 +723,48 @@ class Speakers:
 
     ids: dict[str, str] = field(default_factory=dict[str, str])
     """Who is behind each label: a person's id, `agent`, or the label of somebody unknown."""
-    shown: dict[str, str] = field(default_factory=dict[str, str])
+    display_names: dict[str, str] = field(default_factory=dict[str, str])
     """The name to show, by label."""
     names: dict[str, str] = field(default_factory=dict[str, str])
-    """Names in lower case by which a question may mean somebody, each with who that is."""
+    """The id of each speaker by the names that a question may use, in lower case."""
 
-    def add(self, label: str, id: str, shown: str, *also: str) -> None:
+    def add(self, label: str, id: str, display_name: str, *also: str) -> None:
         """Note who is behind a label, and by what names they go."""
-        self.ids[label], self.shown[label] = id, shown
-        names = [*(shown, *also), *(name.split()[0] for name in (shown, *also) if name.split())]
+        self.ids[label], self.display_names[label] = id, display_name
+        names = [
+            *(display_name, *also),
+            *(name.split()[0] for name in (display_name, *also) if name.split()),
+        ]
         for name in names:
             if len(name) >= _MIN_NAME:
                 self.names.setdefault(name.casefold(), id)
 
-    def meant_by(self, who: str) -> frozenset[str]:
+    def labels_for(self, who: str) -> frozenset[str]:
         """Return the labels of those who go by a name, an id or an account."""
         wanted = " ".join(who.split()).casefold()
         return frozenset(
             label
             for label, id in self.ids.items()
-            if wanted in (id.casefold(), label.casefold(), self.shown[label].casefold())
+            if wanted in (id.casefold(), label.casefold(), self.display_names[label].casefold())
             or self.names.get(wanted) == id
         )
 
 
-async def speakers_of(
-    tx: Connection, constellation: str, labels: Sequence[str], agent_ids: Sequence[str]
-) -> Speakers:
+async def speakers_of(tx: Connection, labels: Sequence[str], agent_ids: Sequence[str]) -> Speakers:
     """Find out who is behind the labels of texts of some agents."""
     result = Speakers()
     called: list[str] = []
     if AGENT in labels and len(agent_ids) <= _MAX_AGENTS:
-        called = [one.name for id in agent_ids if (one := await agents.by_id(tx, id)) is not None]
+        called = [
+            agent.name for id in agent_ids if (agent := await agents.by_id(tx, id)) is not None
+        ]
     accounts = {
         label: Account(*label.split(":", 1)) for label in dict.fromkeys(labels) if ":" in label
     }
-    known = (
-        await people.people_of_accounts(tx, constellation, list(accounts.values()))
-        if accounts
-        else {}
-    )
+    known = await people.people_of_accounts(tx, list(accounts.values())) if accounts else {}
     for label, account in accounts.items():
         if account.channel == PERSON and account not in known:
-            person = await people.get_person(tx, constellation, account.sender)
+            person = await people.get_person(tx, account.sender)
             if person is not None:
                 result.add(label, person.id, person.name)
                 continue
@@ -772,7 +774,7 @@ async def speakers_of(
     if AGENT in labels:
         result.add(AGENT, AGENT, called[0] if len(called) == 1 else AGENT, *called)
     if OWNER in labels:
-        owner = await people.get_person(tx, constellation, OWNER)
+        owner = await people.get_person(tx, OWNER)
         result.add(OWNER, OWNER, owner.name if owner is not None else OWNER)
     return result
 

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from asterism.memory import archive
 from asterism.memory.words import read as read_tokens
 from asterism.memory.words import words
-from asterism.search.index import IndexSnapshot, encoded
-from asterism.search.postings import places, terms_with_prefix
+from asterism.records import dataclass
+from asterism.search.encode import encode_rows
+from asterism.search.index import IndexSnapshot, places, terms_with_prefix
 from asterism.search.query import ParsedQuery, Speakers, terms_of
-from asterism.search.signals import ConversationView, Signals, Similarity, ViewCache, score, signals
+from asterism.search.signals import (
+    ConversationView,
+    HitStrength,
+    QueryWord,
+    QuestionStrength,
+    Signals,
+    Similarity,
+    ViewCache,
+    features,
+    probability,
+    score,
+    signals,
+    strength_of,
+    worth_of,
+)
 from asterism.search.texts import WIDTH, Flag, Texts, UnindexedText, select_texts, tags_of
 from asterism.store import passages, search_index
 from asterism.store.agents import PassageOwner
@@ -70,7 +85,7 @@ class QueryVector:
 
 @dataclass(slots=True)
 class Candidates:
-    """All that one search looks at."""
+    """The texts that a search ranks."""
 
     loaded: list[IndexSnapshot]
     agent_of: list[str]
@@ -81,7 +96,7 @@ class Candidates:
     unindexed_terms: dict[str, tuple[list[int], list[int]]]
 
     def key(self, rows: NDArray[Any] | None) -> Hashable:
-        """Return what is another whenever other texts are held, or other rows of them are seen."""
+        """Return a key that changes with the loaded texts and the visible rows."""
         return (
             tuple((*snapshot.inner.identity, len(snapshot.texts)) for snapshot in self.loaded),
             tuple((text.id, text.text, text.at) for text in self.unindexed),
@@ -89,9 +104,9 @@ class Candidates:
         )
 
     def in_conversation(self) -> NDArray[np.bool_] | None:
-        """Return which rows say something together with those before and after them; None: all.
+        """Return which rows belong to a conversation or a document; None: all.
 
-        Messages and parts of documents do; what an agent keeps stands for itself.
+        Their neighbours add to their meaning. Passages, blocks and summaries have no neighbours.
         """
         import numpy as np
 
@@ -121,7 +136,7 @@ class Ranking:
     """What was found, in order."""
 
     rows: NDArray[Any]
-    """The rows of what was found, the best first."""
+    """The rows of the hits, the best first."""
     scores: Floats
     """By row."""
     why: ReasonSignals | None
@@ -129,11 +144,13 @@ class Ranking:
     notes: tuple[str, ...] = ()
     unordered: NDArray[Any] | None = None
     """All that was found, if `rows` may have the best of it only."""
+    strength: QuestionStrength | None = None
+    """What hits are held against to tell how likely they have to do with the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonSignals:
-    """What a hit's reasons are made of, by row."""
+    """The signals behind the reasons of a hit, by row."""
 
     covered: Floats
     static: Floats
@@ -142,6 +159,8 @@ class ReasonSignals:
     """None: no time is asked about."""
     spoken: Floats | None
     """None: nobody's words are asked for."""
+    rarity: float
+    """How rare the words of the question that some text has are, all together."""
 
 
 @dataclass(slots=True)
@@ -158,15 +177,15 @@ class Ranker:
     question: ParsedQuery
     reader: HitReader
     notes: tuple[str, ...] = ()
-    """What is to be said of the search, whatever it finds."""
+    """Notes on the search, independent of its hits."""
 
-    async def signal_table(self, asked: QueryVector | None) -> dict[str, Floats]:
+    async def signal_table(self, query_vector: QueryVector | None) -> dict[str, Floats]:
         """Return all signals of all texts: what weights are fitted on."""
         result = await self._find_words(await self._prefix_terms())
-        signals_ = self._signals(result, await self._similarity(asked), None)
+        signals_ = self._signals(result, await self._similarity(query_vector), None)
         return {name: signals_.view.unsorted(values) for name, values in signals_.columns().items()}
 
-    async def rank(self, asked: QueryVector | None) -> Ranking:
+    async def rank(self, query_vector: QueryVector | None) -> Ranking:
         """Return the rows of all that is found, the best first."""
         import numpy as np
 
@@ -178,16 +197,17 @@ class Ranker:
             return self._newest(allowed)
         forms = await self._prefix_terms()
         result = await self._find_words(forms)
-        near = await self._similarity(asked)
+        near = await self._similarity(query_vector)
         rows = np.arange(len(self.candidates.texts)) if visible is None else np.flatnonzero(visible)
         if not len(rows):
             return Ranking(rows, np.zeros(0, dtype=np.float32), None, 0, self.notes)
         scores, why = self._scored(result, near, None if visible is None else rows)
-        wanted = np.flatnonzero(self._found(why, allowed))
+        wanted = np.flatnonzero(self._matches(why, allowed))
         spare = _SPARE_QUOTED if self.question.phrases else _SPARE
         most = spare + self.query.offset + self.query.limit
         best = self.ordered(wanted, scores, len(wanted) if self.query.tags else most)
-        return Ranking(best, scores, why, len(wanted), self._notes(near), wanted)
+        strength = self._strength(result, scores, rows, best, why)
+        return Ranking(best, scores, why, len(wanted), self._notes(near), wanted, strength)
 
     def ordered(self, rows: NDArray[Any], scores: Floats, most: int) -> NDArray[Any]:
         """Return rows, the best first: all of them, or of many at least so many of the best."""
@@ -201,13 +221,43 @@ class Ranker:
         # Equal scores come newest first, then in the order of the texts.
         return rows[np.lexsort((rows, -self.candidates.texts.at[rows], -scores[rows]))]
 
+    def _strength(
+        self,
+        found: Mapping[str, Any],
+        scores: Floats,
+        rows: NDArray[Any],
+        best: NDArray[Any],
+        why: ReasonSignals,
+    ) -> QuestionStrength:
+        """Return what is known of the question as a whole, from what those present may see."""
+        spelled = {term: word for word in words(self.question.bare) for term in terms_of([word])}
+        known: list[QueryWord] = []
+        missing: list[float] = []
+        for term in dict.fromkeys(self.question.terms[:_MAX_TERMS]):
+            word = spelled.get(term, term)
+            there: NDArray[Any] | None = found[term][0] if term in found else None
+            if there is not None and self.visible is not None:
+                there = there[self.visible[there]]
+            if there is not None and len(there):
+                known.append(QueryWord(worth_of(word, len(there), len(rows)), there))
+            else:
+                missing.append(worth_of(word, 0, len(rows)))
+        return strength_of(
+            scores[rows],
+            scores[best],
+            known,
+            missing,
+            rarity=why.rarity,
+            encoded=why.encoded is not None,
+        )
+
     def _scored(
-        self, found: dict[str, Any], near: Similarity, rows: NDArray[Any] | None
+        self, term_rows: dict[str, Any], near: Similarity, rows: NDArray[Any] | None
     ) -> tuple[Floats, ReasonSignals]:
-        """Return the score of each row, and why; what nobody present may see has no part in it."""
+        """Return the score of each row, and the reasons; hidden texts have no influence."""
         import numpy as np
 
-        signals_ = self._signals(found, near, rows)
+        signals_ = self._signals(term_rows, near, rows)
         view, lexical = signals_.view, signals_.lexical
         count = len(self.candidates.texts)
 
@@ -228,30 +278,28 @@ class Ranker:
             return output
 
         in_conversation = self.candidates.in_conversation()
-        if in_conversation is None:
-            covered = put_all(lexical.window_covered)
-        else:
-            covered = np.where(
-                in_conversation, put_all(lexical.window_covered), put_all(lexical.covered)
-            )
+        covered = put_all(lexical.window_covered)
+        if in_conversation is not None:
+            covered = np.where(in_conversation, covered, put_all(lexical.covered))
         why = ReasonSignals(
             covered=covered,
             static=near.static,
             encoded=near.encoded,
             dated=put(signals_.others["date" if self.question.dated else "date_relative"]),
             spoken=put(signals_.others["speaker"]),
+            rarity=lexical.rarity,
         )
         scores = put(score(signals_, encoded=near.encoded is not None))
         assert scores is not None
         return scores, why
 
     def _signals(
-        self, found: dict[str, Any], near: Similarity, rows: NDArray[Any] | None
+        self, term_rows: dict[str, Any], near: Similarity, rows: NDArray[Any] | None
     ) -> Signals:
         """Return the signals of some rows, as if there were no others."""
         texts = self.candidates.texts
         if rows is not None:
-            found = _moved(found, rows, len(texts))
+            term_rows = _moved(term_rows, rows, len(texts))
             near = Similarity(
                 near.static[rows],
                 None if near.encoded is None else near.encoded[rows],
@@ -259,7 +307,7 @@ class Ranker:
             )
         view = views.get(self.candidates.key(rows), lambda: self._make_view(rows))
         ids = [self.speakers.ids.get(label, "") for label in texts.speakers]
-        return signals(view, self.question, found, near, ids)
+        return signals(view, self.question, term_rows, near, ids)
 
     def _make_view(self, rows: NDArray[Any] | None) -> ConversationView:
         import numpy as np
@@ -288,7 +336,7 @@ class Ranker:
             replies = (texts.flags & int(Flag.REPLY)) != 0
             allowed &= replies if query.role == "assistant" else ~replies
         if query.speaker is not None:
-            labels = self.speakers.meant_by(query.speaker)
+            labels = self.speakers.labels_for(query.speaker)
             matches = [speaker in labels for speaker in texts.speakers]
             allowed &= np.array(matches or [False], dtype=np.bool_)[texts.speaker]
         return allowed
@@ -302,7 +350,7 @@ class Ranker:
         scores = np.zeros(len(texts), dtype=np.float32)
         return Ranking(selected[order], scores, None, len(selected), self.notes)
 
-    def _found(self, why: ReasonSignals, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _matches(self, why: ReasonSignals, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which of the rows that may be found have something to do with the question."""
         result = (why.covered > 0) | (why.static >= ALIKE)
         if why.encoded is not None:
@@ -355,7 +403,7 @@ class Ranker:
         return result
 
     async def _visible_terms(self, terms: list[str], visible: NDArray[np.bool_]) -> list[str]:
-        """Return terms that those present may have heard, so that others take no room."""
+        """Return the terms that occur in visible texts."""
         spoken: list[str] = []
         for first in range(0, len(terms), _CHUNK):
             part = terms[first : first + _CHUNK]
@@ -389,7 +437,7 @@ class Ranker:
 
     # -- meaning -------------------------------------------------------------------------------
 
-    async def _similarity(self, asked: QueryVector | None) -> Similarity:
+    async def _similarity(self, query_vector: QueryVector | None) -> Similarity:
         import numpy as np
 
         texts = self.candidates.texts
@@ -399,14 +447,14 @@ class Ranker:
             wanted = np.frombuffer(read.vector, dtype=np.int8)[:WIDTH].astype(np.float32)
             wanted /= max(float(np.linalg.norm(wanted)), 1e-9)
             static = _cosines(texts.vectors, wanted, texts.norm)
-        if asked is None or not self.candidates.loaded:
+        if query_vector is None or not self.candidates.loaded:
             return Similarity(static)
-        there = await encoded(self.tx, self.candidates.loaded, asked.encoder)
-        if there is None or there[0].shape[1] != len(asked.vector):
+        there = await encode_rows(self.tx, self.candidates.loaded, query_vector.encoder)
+        if there is None or there[0].shape[1] != len(query_vector.vector):
             return Similarity(static)
         vectors, has, norms = there
         near = np.zeros(len(texts), dtype=np.float32)
-        near[: len(vectors)] = _cosines(vectors, asked.vector, norms)
+        near[: len(vectors)] = _cosines(vectors, query_vector.vector, norms)
         whole = np.zeros(len(texts), dtype=np.bool_)
         whole[: len(has)] = has
         return Similarity(static, near, whole)
@@ -460,7 +508,7 @@ def visible_rows(
 
 
 def speaker_labels(texts: Texts, visible: NDArray[np.bool_] | None) -> list[str]:
-    """Return the labels of those who speak in what is heard."""
+    """Return the labels of the speakers of visible texts."""
     import numpy as np
 
     if visible is None:
@@ -468,14 +516,14 @@ def speaker_labels(texts: Texts, visible: NDArray[np.bool_] | None) -> list[str]
     return [texts.speakers[place] for place in np.unique(texts.speaker[visible]).tolist()]
 
 
-def _moved(found: dict[str, Any], rows: NDArray[Any], count: int) -> dict[str, Any]:
+def _moved(term_rows: dict[str, Any], rows: NDArray[Any], count: int) -> dict[str, Any]:
     """Return where terms are among some of the rows."""
     import numpy as np
 
     where = np.full(count, -1, dtype=np.int64)
     where[rows] = np.arange(len(rows))
     moved: dict[str, Any] = {}
-    for term, (places_, often) in found.items():
+    for term, (places_, often) in term_rows.items():
         there = where[places_]
         if bool((there >= 0).any()):
             moved[term] = (there[there >= 0], often[there >= 0])
@@ -490,6 +538,7 @@ def clear() -> None:
 _PHRASED = 400
 """How many of the best texts are read for the very words in quotes."""
 _PAGE = 100
+_BY_NEIGHBOURS = MatchReason(ReasonKind.WORDS, "those of its neighbours")
 _GAPS = 20
 """How many texts beside a hit may be there no more without a neighbour being missed."""
 
@@ -516,6 +565,7 @@ async def read_page(ranker: Ranker, ranking: Ranking) -> SearchResult:
             ranking = _with_rest(ranker, ranking)
     page = hit_texts[query.offset : wanted]
     hits = [_hit(ranker, ranking, row, text) for row, text in page]
+    hits = _with_surroundings(ranker, hits, [row for row, _ in page])
     if query.neighbours:
         hits = [
             await _with_neighbours(ranker, hit, row)
@@ -536,13 +586,14 @@ def _with_rest(ranker: Ranker, ranking: Ranking) -> Ranking:
 
 
 async def _phrases_first(ranker: Ranker, ranking: Ranking) -> Ranking:
-    """Put texts with the very words that stand in quotes before the others."""
+    """Put texts that contain the quoted words before the others."""
     import numpy as np
 
     rows = ranking.rows[:_PHRASED]
     texts = await ranker.reader.read([ranker.candidates.location(int(row)) for row in rows])
     exact = [
-        text is not None and all(_has(text.text, phrase) for phrase in ranker.question.phrases)
+        text is not None
+        and all(_contains_phrase(text.text, phrase) for phrase in ranker.question.phrases)
         for text in texts
     ]
     if not any(exact):
@@ -551,14 +602,14 @@ async def _phrases_first(ranker: Ranker, ranking: Ranking) -> Ranking:
     return replace(ranking, rows=np.concatenate([rows[order], ranking.rows[_PHRASED:]]))
 
 
-def _has(text: str, phrase: str) -> bool:
+def _contains_phrase(text: str, phrase: str) -> bool:
     return " ".join(phrase.split()).casefold() in " ".join(text.split()).casefold()
 
 
 def _hit(ranker: Ranker, ranking: Ranking, row: int, text: HitText) -> Hit:
     question = ranker.question
     names = () if text.speaker else question.names
-    result = matched(text.text, frozenset((*question.terms, *names)), question.prefixes)
+    result = matched_words(text.text, frozenset((*question.terms, *names)), question.prefixes)
     return Hit(
         text.kind,
         text.id,
@@ -571,11 +622,39 @@ def _hit(ranker: Ranker, ranking: Ranking, row: int, text: HitText) -> Hit:
         text.speaker,
         text.where,
         result,
+        relevance=relevance_of(ranker, ranking, row),
     )
 
 
+_MAX_RELEVANCE = 0.9999
+"""Nothing is certain, so that a threshold of one lets nothing pass."""
+
+
+def relevance_of(ranker: Ranker, ranking: Ranking, row: int) -> float | None:
+    """Return how likely a row has to do with the question; None: nothing was asked."""
+    found = features_of(ranker, ranking, row)
+    return None if found is None else min(round(probability(found), 4), _MAX_RELEVANCE)
+
+
+def features_of(ranker: Ranker, ranking: Ranking, row: int) -> dict[str, float] | None:
+    """Return what that is made of."""
+    why, strength = ranking.why, ranking.strength
+    if why is None or strength is None:
+        return None
+    hit = HitStrength(
+        row=row,
+        score=float(ranking.scores[row]),
+        covered=float(why.covered[row]),
+        static=float(why.static[row]),
+        encoded=0.0 if why.encoded is None else float(why.encoded[row]),
+        dated=0.0 if why.dated is None else float(why.dated[row]),
+        words=int(ranker.candidates.texts.words[row]),
+    )
+    return features(strength, hit)
+
+
 def _reasons(
-    ranker: Ranker, ranking: Ranking, row: int, text: HitText, found: Sequence[str]
+    ranker: Ranker, ranking: Ranking, row: int, text: HitText, matched_words: Sequence[str]
 ) -> tuple[MatchReason, ...]:
     question = ranker.question
     if ranking.why is None:
@@ -583,28 +662,28 @@ def _reasons(
     phrases = [
         MatchReason(ReasonKind.PHRASE, f"\u201c{phrase}\u201d")
         for phrase in question.phrases
-        if _has(text.text, phrase)
+        if _contains_phrase(text.text, phrase)
     ]
     return (
         *phrases,
-        *_word_reasons(ranker, ranking.why, row, found),
+        *_word_reasons(ranker, ranking.why, row, matched_words),
         *_other_reasons(ranker, ranking.why, row, text),
     )
 
 
 def _word_reasons(
-    ranker: Ranker, why: ReasonSignals, row: int, found: Sequence[str]
+    ranker: Ranker, why: ReasonSignals, row: int, matched_words: Sequence[str]
 ) -> list[MatchReason]:
     prefixes = ranker.question.prefixes
-    begun = [word for word in found if _is_prefixed(word, prefixes)]
-    plain = [word.lower() for word in found if not _is_prefixed(word, prefixes)]
+    begun = [word for word in matched_words if _is_prefixed(word, prefixes)]
+    plain = [word.lower() for word in matched_words if not _is_prefixed(word, prefixes)]
     reasons: list[MatchReason] = []
     if begun:
         reasons.append(MatchReason(ReasonKind.PREFIX, ", ".join(dict.fromkeys(begun))))
     if plain:
         reasons.append(MatchReason(ReasonKind.WORDS, ", ".join(dict.fromkeys(plain))))
-    elif why.covered[row] > 0 and not found:
-        reasons.append(MatchReason(ReasonKind.WORDS, "those of its neighbours"))
+    elif why.covered[row] > 0 and not matched_words:
+        reasons.append(_BY_NEIGHBOURS)
     return reasons
 
 
@@ -629,18 +708,63 @@ def _is_prefixed(word: str, prefixes: Sequence[str]) -> bool:
     return any(word.casefold().startswith(prefix) for prefix in prefixes)
 
 
-async def _with_neighbours(ranker: Ranker, hit: Hit, row: int) -> Hit:
-    """Return a hit with what comes before and after it in its conversation or document."""
+def _with_surroundings(ranker: Ranker, hits: list[Hit], rows: Sequence[int]) -> list[Hit]:
+    """Return hits of which those that were found by their neighbours alone name these.
+
+    The order stays: such a text may be the answer to a question that has all the words.
+    """
+    own = {row: hit for row, hit in zip(rows, hits, strict=True) if not _is_surrounding(hit)}
+    if not own:
+        return hits
+    return [
+        hit if row in own else _beside_nearest(ranker, hit, row, own)
+        for row, hit in zip(rows, hits, strict=True)
+    ]
+
+
+def _beside_nearest(ranker: Ranker, hit: Hit, row: int, own: Mapping[int, Hit]) -> Hit:
+    """Return a hit that names the nearest of some others in its conversation or document."""
     import numpy as np
 
-    candidates, most = ranker.candidates, ranker.query.neighbours
+    thread = _thread(ranker, row)
+    here = int(np.searchsorted(thread, row))
+    places = {other: int(np.searchsorted(thread, other)) for other in own}
+    steps = {
+        other: here - place
+        for other, place in places.items()
+        if place < len(thread) and thread[place] == other
+    }
+    if not steps:
+        return hit
+    nearest = min(steps, key=lambda other: (abs(steps[other]), other))
+    return replace(hit, beside=own[nearest].id, steps=steps[nearest])
+
+
+def _is_surrounding(hit: Hit) -> bool:
+    """Tell whether a hit has nothing of the question by itself; who said it does not count."""
+    why = [reason for reason in hit.why if reason.kind is not ReasonKind.SPEAKER]
+    return why == [_BY_NEIGHBOURS]
+
+
+def _thread(ranker: Ranker, row: int) -> NDArray[Any]:
+    """Return the rows of the conversation or document that a row is a part of, in their order."""
+    import numpy as np
+
+    candidates = ranker.candidates
     texts = candidates.texts
     at = max(number for number, start in enumerate(candidates.starts) if start <= row)
     end = candidates.starts[at + 1] if at + 1 < len(candidates.starts) else len(texts)
     start = candidates.starts[at]
     same = start + np.flatnonzero(texts.thread[start:end] == texts.thread[row])
-    if ranker.visible is not None:
-        same = same[ranker.visible[same]]
+    return same if ranker.visible is None else same[ranker.visible[same]]
+
+
+async def _with_neighbours(ranker: Ranker, hit: Hit, row: int) -> Hit:
+    """Return a hit with what comes before and after it in its conversation or document."""
+    import numpy as np
+
+    most = ranker.query.neighbours
+    same = _thread(ranker, row)
     place = int(np.searchsorted(same, row))
     reach = most + _GAPS
     before = await _neighbours(ranker, same[max(0, place - reach) : place])
@@ -699,7 +823,7 @@ class HitReader:
     async def read(
         self, locations: Sequence[RowLocation], *, tagged: bool = True
     ) -> list[HitText | None]:
-        """Return what is at some places, None where there is nothing for those present.
+        """Return the texts at some places, None where those present may not see one.
 
         Unless it is `tagged`, a passage needs no tags.
         """
@@ -714,7 +838,7 @@ class HitReader:
                 rows = await search_index.messages_at(self.tx, owner_id, numbers)
                 messages |= {(owner_id, row.number): row for row in rows}
             elif kind:
-                by_number = await self._kept(owner_id, numbers)
+                by_number = await self._passages_by_number(owner_id, numbers)
                 passages_ |= {(owner_id, number): passage for number, passage in by_number.items()}
         texts: list[HitText | None] = []
         for location in locations:
@@ -732,12 +856,14 @@ class HitReader:
                 )
         return texts
 
-    async def _kept(self, archive_id: str, numbers: Sequence[int]) -> dict[int, passages.Numbered]:
-        result = await passages.numbered(self.tx, archive_id, numbers)
+    async def _passages_by_number(
+        self, archive_id: str, numbers: Sequence[int]
+    ) -> dict[int, passages.Numbered]:
+        result = await passages.by_numbers(self.tx, archive_id, numbers)
         moment = self.query.moment
         if moment is None:
             return {
-                number: numbered for number, numbered in result.items() if numbered.passage.holds
+                number: numbered for number, numbered in result.items() if numbered.passage.is_valid
             }
         then = await archive.as_of(
             self.tx, [numbered.passage for numbered in result.values()], moment
@@ -770,7 +896,7 @@ class HitReader:
                 (origin,), Audience.of_turn(message.audience), trust_of(message.meta, message.trust)
             ),
             location.agent_id,
-            self.speakers.shown.get(location.speaker, ""),
+            self.speakers.display_names.get(location.speaker, ""),
             channel if message.reply_to is None else f"{channel}:{message.reply_to}",
         )
 
@@ -790,7 +916,7 @@ class HitReader:
             kind,
             passage.id,
             passage.text,
-            passage.known_from,
+            passage.known_from_ms,
             passage.source,
             location.agent_id,
             "",
@@ -804,12 +930,12 @@ def _unindexed_text(text: UnindexedText) -> HitText:
     )
 
 
-def matched(text: str, terms: frozenset[str], prefixes: Sequence[str]) -> tuple[str, ...]:
+def matched_words(text: str, terms: frozenset[str], prefixes: Sequence[str]) -> tuple[str, ...]:
     """Return the words of a text, as they are written, that have a term or begin so."""
     result: dict[str, None] = {}
     pieces = text.split()
     if text.isascii():
-        heads = _heads(terms, tuple(prefixes))
+        heads = _word_prefixes(terms, tuple(prefixes))
         plain = text.lower().split()
         pieces = [
             piece
@@ -828,7 +954,7 @@ def matched(text: str, terms: frozenset[str], prefixes: Sequence[str]) -> tuple[
 
 
 @lru_cache(64)
-def _heads(terms: frozenset[str], prefixes: tuple[str, ...]) -> tuple[str, ...]:
+def _word_prefixes(terms: frozenset[str], prefixes: tuple[str, ...]) -> tuple[str, ...]:
     """Return how words begin that may have a term or begin so; others need not be read.
 
     A stem begins like its word: a short one, as in `dying`, with the same letter at least.

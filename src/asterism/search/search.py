@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import UTC, tzinfo
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +20,17 @@ from asterism.errors import AsterismError, NotFound
 from asterism.memory import people
 from asterism.memory.words import words
 from asterism.ports import Clock, Encoder
+from asterism.records import dataclass
 from asterism.search.encode import encode_question, without
-from asterism.search.index import IndexKey, encoder_counts, load_indexes
-from asterism.search.postings import best_indexes
+from asterism.search.index import (
+    MAX_COUNT,
+    IndexKey,
+    by_prefix,
+    encoder_counts,
+    load_indexes,
+    term_entry,
+    term_postings,
+)
 from asterism.search.query import AGENT, MAX_CHARACTERS, asker_of, speakers_of, terms_of
 from asterism.search.query import read as read_question
 from asterism.search.rank import (
@@ -36,13 +47,15 @@ from asterism.search.texts import (
     concatenate,
     former_wordings,
     make_texts,
+    read_texts,
     unindexed_texts,
 )
-from asterism.store import agents, journal
+from asterism.store import agents, journal, search_index
 from asterism.store.agents import PassageOwner
 from asterism.store.database import Connection, Database, Work
-from asterism.store.search_index import ARCHIVE, JOURNAL
+from asterism.store.search_index import ARCHIVE, JOURNAL, RANGE, IndexState
 from asterism.telemetry.redaction import SECRETS, redact
+from asterism.times import ahead_of_utc
 from asterism.types.agents import Participants
 from asterism.types.search import Hit, Query, SearchResult
 
@@ -66,27 +79,28 @@ class _Target:
 
 async def search(
     tx: Connection,
-    constellation: str,
     agent_id: str | None,
     query: Query,
     *,
     participants: Participants,
     now: int,
-    asked: QueryVector | None = None,
+    query_vector: QueryVector | None = None,
+    zone: tzinfo = UTC,
 ) -> SearchResult:
-    """Return what memory has on a query, the best first; any text is a query.
+    """Return the hits of a query, the best first; any text is a query.
 
     Args:
         agent_id: Whose memory; None: that of all agents.
-        query: What is looked for, and where.
-        participants: Those present; what one of them may not see is not there.
+        query: The words and the filters.
+        participants: Those present. A text must be visible to all of them.
         now: From when days such as `last week` are counted.
-        asked: The query's vector, if there is an encoder.
+        query_vector: The query's vector, if there is an encoder.
+        zone: The time zone in whose days they are counted.
     """
-    ranker = await prepare(tx, constellation, agent_id, query, participants=participants, now=now)
+    ranker = await prepare(tx, agent_id, query, participants=participants, now=now, zone=zone)
     if not len(ranker.candidates.texts):
         return SearchResult(notes=ranker.notes)
-    result = await read_page(ranker, await ranker.rank(asked))
+    result = await read_page(ranker, await ranker.rank(query_vector))
     return replace(result, hits=[*map(_without_keys, result.hits)]) if SECRETS.order else result
 
 
@@ -107,50 +121,48 @@ def _without_keys(hit: Hit) -> Hit:
 
 async def prepare(
     tx: Connection,
-    constellation: str,
     agent_id: str | None,
     query: Query,
     *,
     participants: Participants,
     now: int,
+    zone: tzinfo = UTC,
 ) -> Ranker:
     """Read the question, and take all texts from the indexes that may answer it."""
-    if agent_id is not None and not await agents.is_agent_of(tx, constellation, agent_id):
+    if agent_id is not None and not await agents.is_agent_of(tx, agent_id):
         raise NotFound(f'There is no agent {agent_id!r}. "asterism agent list" shows all.')
     sources: dict[str, PassageOwner] = {}
     targets: list[_Target] = []
     notes: tuple[str, ...] = ()
-    if query.looked_at:
-        possible = await _targets(tx, constellation, agent_id, query, sources)
-        targets = await _selected(tx, constellation, query, possible)
+    if query.searched_domains:
+        possible = await _targets(tx, agent_id, query, sources)
+        targets = await _selected(tx, query, possible)
         notes = _selection_notes(possible, targets, query, participants)
-    candidates = await _gather_candidates(tx, constellation, targets, query, participants, sources)
+    candidates = await _gather_candidates(tx, targets, query, participants, sources)
     visible = visible_rows(candidates.texts, query, participants)
     agent_ids = list(dict.fromkeys(target.agent_id for target in targets))
     # Names of those who spoke only elsewhere are words like others.
     labels = speaker_labels(candidates.texts, visible)
-    speakers = await speakers_of(tx, constellation, labels, agent_ids)
-    question = read_question(query.text, speakers.names, asker_of(participants), AGENT, now)
+    speakers = await speakers_of(tx, labels, agent_ids)
+    ahead = 0 if zone is UTC else ahead_of_utc(now, zone)
+    question = read_question(query.text, speakers.names, asker_of(participants), AGENT, now + ahead)
+    question = replace(question, ahead=ahead) if ahead else question
     reader = HitReader(tx, query, participants, speakers, sources, candidates.unindexed)
     return Ranker(tx, query, participants, candidates, visible, speakers, question, reader, notes)
 
 
 async def _targets(
-    tx: Connection,
-    constellation: str,
-    agent_id: str | None,
-    query: Query,
-    sources: dict[str, PassageOwner],
+    tx: Connection, agent_id: str | None, query: Query, sources: dict[str, PassageOwner]
 ) -> dict[tuple[str, str], _Target]:
-    """Return the indexes that may be looked at, each with the agent on whose behalf."""
-    looked_at = set(query.looked_at)
-    members = [agent_id] if agent_id is not None else await agents.ids(tx, constellation)
+    """Return the indexes that may be searched, each with its agent."""
+    looked_at = set(query.searched_domains)
+    members = [agent_id] if agent_id is not None else await agents.ids(tx)
     kinds = [kind for kind, domain in _DOMAINS.items() if domain in looked_at]
     targets = {
         (kind, member): _Target(kind, member, member) for member in members for kind in kinds
     }
     if "documents" in looked_at:
-        for source, reader in await _sources(tx, constellation, agent_id):
+        for source, reader in await _sources(tx, agent_id):
             if query.source in (None, source.name, source.id):
                 sources[source.id] = source
                 targets[ARCHIVE, source.id] = _Target(ARCHIVE, source.id, reader)
@@ -159,17 +171,15 @@ async def _targets(
     return targets
 
 
-async def _sources(
-    tx: Connection, constellation: str, agent_id: str | None
-) -> list[tuple[PassageOwner, str]]:
+async def _sources(tx: Connection, agent_id: str | None) -> list[tuple[PassageOwner, str]]:
     """Return the sources that an agent, or any of them, may read, each with one who may."""
     if agent_id is None:
-        return await agents.attached_to_any(tx, constellation)
-    return [(source, agent_id) for source in await agents.attached(tx, agent_id)]
+        return await agents.sources_attached_to_any(tx)
+    return [(source, agent_id) for source in await agents.attached_sources(tx, agent_id)]
 
 
 async def _selected(
-    tx: Connection, constellation: str, query: Query, possible: dict[tuple[str, str], _Target]
+    tx: Connection, query: Query, possible: dict[tuple[str, str], _Target]
 ) -> list[_Target]:
     """Return all of a few indexes, or those of many that fit a query best."""
     indexed = [key for key in possible if key[0]]
@@ -178,7 +188,7 @@ async def _selected(
     terms = terms_of(words(query.text[:MAX_CHARACTERS]))
     if terms:
         return [possible[key] for key in await best_indexes(tx, indexed, terms, _BEST)]
-    latest = await journal.turns_of(tx, constellation, None, _LATEST)
+    latest = await journal.turns_of(tx, None, _LATEST)
     ids = {turn.agent_id for turn in latest}
     return [target for target in possible.values() if target.agent_id in ids][:_BEST]
 
@@ -204,7 +214,6 @@ def _selection_notes(
 
 async def _gather_candidates(
     tx: Connection,
-    constellation: str,
     targets: Sequence[_Target],
     query: Query,
     participants: Participants,
@@ -218,7 +227,7 @@ async def _gather_candidates(
     )
     unindexed: list[UnindexedText] = []
     for agent_id in dict.fromkeys(target.agent_id for target in targets):
-        unindexed += await unindexed_texts(tx, constellation, agent_id, query, participants)
+        unindexed += await unindexed_texts(tx, agent_id, query, participants)
     for target in indexed:
         if target.kind == ARCHIVE:
             source = sources.get(target.owner_id)
@@ -249,9 +258,9 @@ async def _gather_candidates(
 _NO_NAMES = frozenset({"agent", "assistant", "owner", "somebody", "user"})
 
 
-async def names_for(tx: Connection, constellation: str, owner_id: str) -> list[str]:
+async def names_for(tx: Connection, owner_id: str) -> list[str]:
     """Return the names of all persons, and of the agent whose texts they are if it is one's."""
-    result = [name for _, name in await people.people_names(tx, constellation)]
+    result = [name for _, name in await people.people_names(tx)]
     agent = await agents.by_id(tx, owner_id)
     if agent is not None:
         result.append(agent.name)
@@ -281,9 +290,9 @@ class QueryEncoder:
     def __init__(self, encoder: Callable[[str], Encoder | None]) -> None:
         """Make it; `encoder` returns an encoder by its name, None for one that is not wanted."""
         self._encoder = encoder
-        self._kept: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
+        self._vectors: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
         self._rests: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def vector(
         self, name: str | None, question: str, names: Iterable[str] = ()
@@ -297,35 +306,35 @@ class QueryEncoder:
         """
         if name is None or time.monotonic() < self._rests.get(name, 0):
             return None
-        asked = without(names, question)
-        selected = self._kept.get((name, asked))
+        text = without(names, question)
+        selected = self._vectors.get((name, text))
         if selected is None:
-            selected = await self._ask(name, asked)
+            selected = await self._ask(name, text)
             if selected is None:
                 return None
-            self._kept[name, asked] = selected
-            if len(self._kept) > _MAX_CACHED:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end((name, asked))
+            self._vectors[name, text] = selected
+            if len(self._vectors) > _MAX_CACHED:
+                self._vectors.popitem(last=False)
+        self._vectors.move_to_end((name, text))
         return selected
 
-    async def _ask(self, name: str, asked: str) -> NDArray[np.float32] | None:
+    async def _ask(self, name: str, text: str) -> NDArray[np.float32] | None:
         try:
             encoder = self._encoder(name)
             if encoder is None:
                 return None
             async with asyncio.timeout(_PATIENCE):
-                output = await encode_question(encoder, asked)
+                output = await encode_question(encoder, text)
         except TimeoutError:
             message = f"The encoder {name!r} gave no answer within {_PATIENCE:g} seconds."
         except AsterismError as error:
             message = error.message
         else:
-            self._told.discard(name)
+            self._reported.discard(name)
             return output
         self._rests[name] = time.monotonic() + _REST
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._reported:
+            self._reported.add(name)
             _log.warning("%s Searches go on by words and static vectors until it works.", message)
         return None
 
@@ -350,13 +359,11 @@ class Searcher:
     def __init__(
         self,
         database: Database,
-        constellation: str,
         clock: Clock,
         query_encoder: QueryEncoder,
         settings: CurrentSettings,
     ) -> None:
         self._database = database
-        self._constellation = constellation
         self._clock = clock
         self._query_encoder = query_encoder
         self._settings = settings
@@ -369,18 +376,19 @@ class Searcher:
         `whose` returns the agent's id, None for all agents, and `present` those present.
         """
         # An encoder takes milliseconds, so it must not run while a transaction is open.
-        asked = await self._vector(whose, query)
-        now = self._clock()
+        query_vector = await self._vector(whose, query)
+        now, zone = self._clock(), self._settings.current.zone
 
         async def read(tx: Connection) -> SearchResult:
+            agent_id, participants = await whose(tx), await present(tx)
             return await search(
                 tx,
-                self._constellation,
-                await whose(tx),
+                agent_id,
                 query,
-                participants=await present(tx),
+                participants=participants,
                 now=now,
-                asked=asked,
+                query_vector=query_vector,
+                zone=zone,
             )
 
         return await self._database.read(read)
@@ -393,13 +401,160 @@ class Searcher:
 
         async def look(tx: Connection) -> tuple[str | None, list[str]]:
             agent_id = await whose(tx)
-            agent_ids = [agent_id] if agent_id else await agents.ids(tx, self._constellation)
+            agent_ids = [agent_id] if agent_id else await agents.ids(tx)
             indexes = [(kind, owner) for owner in agent_ids for kind in (JOURNAL, ARCHIVE)]
             return (
                 await encoder_in_use(tx, indexes, wanted),
-                await names_for(tx, self._constellation, agent_id or ""),
+                await names_for(tx, agent_id or ""),
             )
 
         name, names = await self._database.read(look)
         vector = await self._query_encoder.vector(name, query.text[:MAX_CHARACTERS], names)
         return None if name is None or vector is None else QueryVector(name, vector)
+
+
+# -- which indexes have the best texts -------------------------------------------------------------
+
+_K1 = 1.2
+_SHORT = 512
+"""How many numbers a tail has at most that is looked at; indexing soon shortens it."""
+_MAX_READ = 2_000
+"""How many texts of tails are read in one search; those of others wait for the next."""
+_MAX_TAILS = 4_096
+
+_Tail = dict[str, list[tuple[int, int]]]
+"""Where the terms of a tail are, and how often."""
+_tails: OrderedDict[tuple[int, str, str], tuple[tuple[int, int, int], _Tail]] = OrderedDict()
+_lock = Lock()
+
+
+async def best_indexes(
+    tx: Connection, index_key: Sequence[IndexKey], terms: Sequence[str], most: int = 40
+) -> list[IndexKey]:
+    """Return the indexes with the best texts by their words, the best first.
+
+    Terms weigh more if they are rare in these indexes. Texts that are not in a segment yet count
+    too, if there are few.
+    """
+    import numpy as np
+
+    wanted = [term for term in dict.fromkeys(terms) if term]
+    if not wanted or not index_key:
+        return []
+    index_states = await search_index.index_states(tx, index_key)
+    ids = {
+        state.index_id: place for place, state in enumerate(index_states.values()) if state.index_id
+    }
+    board = _ScoreBoard(wanted)
+    alike = {
+        prefix: [(term, term_entry(term)) for term in terms]
+        for prefix, terms in by_prefix(wanted).items()
+    }
+    for index_id, first, prefix, row in await search_index.postings_of_many(
+        tx, list(ids), list(alike)
+    ):
+        for term, name in alike[prefix]:
+            # Most indexes have no such term, and this tells it soonest.
+            if name in row:
+                board.post(ids[index_id], first, term, term_postings(row, name))
+    covered = await search_index.indexed_up_to(tx, list(ids))
+    room = _MAX_READ
+    for place, (state, index_state) in enumerate(index_states.items()):
+        upto = covered.get(index_state.index_id or 0, 0)
+        if index_state.top > upto:
+            tail, read = await _tail(tx, state, index_state, upto, room)
+            room -= read
+            board.add(place, tail)
+    owners = list(index_states)
+    best = board.best(len(owners), sum(state.top for state in index_states.values()))
+    order = np.argsort(-best, kind="stable")[:most]
+    return [owners[place] for place in order.tolist() if best[place] > 0]
+
+
+class _ScoreBoard:
+    """Scores of texts: a stretch of `RANGE` places for each segment, and one for each tail."""
+
+    def __init__(self, terms: Sequence[str]) -> None:
+        self._terms = terms
+        self._stretches: dict[tuple[int, int], int] = {}
+        self._owners: list[int] = []
+        self._posted: dict[str, tuple[list[bytes], list[int], list[int]]] = {
+            term: ([], [], []) for term in terms
+        }
+        self._tail_rows: dict[str, list[tuple[int, int]]] = {term: [] for term in terms}
+
+    def _stretch(self, owner: int, first: int) -> int:
+        result = self._stretches.get((owner, first))
+        if result is None:
+            result = self._stretches[owner, first] = len(self._owners)
+            self._owners.append(owner)
+        return result
+
+    def post(self, owner: int, first: int, term: str, posted: bytes) -> None:
+        """Take in where a term is in a segment."""
+        blobs, stretches, lengths = self._posted[term]
+        blobs.append(posted)
+        stretches.append(self._stretch(owner, first))
+        lengths.append(len(posted) // 2)
+
+    def add(self, owner: int, tail: _Tail) -> None:
+        """Take in where terms are in a tail."""
+        for term in self._terms:
+            if term in tail:
+                start = self._stretch(owner, 0) * RANGE
+                self._tail_rows[term] += [(start + row, often) for row, often in tail[term]]
+
+    def best(self, owners: int, texts: int) -> NDArray[np.float32]:
+        """Return the score of the best text of each index."""
+        import numpy as np
+
+        scores = np.zeros(len(self._owners) * RANGE, dtype=np.float32)
+        for term in self._terms:
+            blobs, stretches, lengths = self._posted[term]
+            codes = np.frombuffer(b"".join(blobs), dtype="<u2")
+            starts = np.repeat(np.array(stretches, dtype=np.int64) * RANGE, lengths)
+            rows_of_codes = np.minimum(codes >> 4, RANGE - 1)
+            tail_rows = np.array(self._tail_rows[term], dtype=np.int64).reshape(-1, 2)
+            rows = np.concatenate([starts + rows_of_codes, tail_rows[:, 0]])
+            often = np.concatenate([(codes & MAX_COUNT).astype(np.float32), tail_rows[:, 1]])
+            if not len(rows):
+                continue
+            rare = math.log(1 + (max(texts, len(rows)) - len(rows) + 0.5) / (len(rows) + 0.5))
+            scores[rows] += (rare * often / (often + _K1)).astype(np.float32)
+        result = np.zeros(owners, dtype=np.float32)
+        if len(self._owners):
+            highest = scores.reshape(-1, RANGE).max(axis=1)
+            np.maximum.at(result, np.array(self._owners), highest)
+        return result
+
+
+async def _tail(
+    tx: Connection, index_key: IndexKey, index_state: IndexState, upto: int, room: int
+) -> tuple[_Tail, int]:
+    """Return where terms are in texts without a segment, and how many texts were read."""
+    key = (index_state.database, *index_key)
+    version = (index_state.removals, index_state.top, upto)
+    with _lock:
+        known = _tails.get(key)
+        if known is not None and known[0] == version:
+            _tails.move_to_end(key)
+            return known[1], 0
+    if room <= 0:
+        return {}, 0
+    first = max(upto + 1, index_state.top - _SHORT + 1)
+    texts = await read_texts(tx, *index_key, first, index_state.top)
+    tail: _Tail = {}
+    for row, raw in enumerate(texts):
+        for term, often in Counter(terms_of(words(raw.text))).items():
+            tail.setdefault(term, []).append((row, min(often, MAX_COUNT)))
+    with _lock:
+        _tails[key] = (version, tail)
+        while len(_tails) > _MAX_TAILS:
+            _tails.popitem(last=False)
+    return tail, len(texts)
+
+
+def clear() -> None:
+    """Keep no tails any more."""
+    with _lock:
+        _tails.clear()

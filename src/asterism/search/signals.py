@@ -1,10 +1,10 @@
-"""Texts in the order of their conversations, with what every question needs to know of them."""
+"""What a question finds in texts: signals in the order of conversations, a score, a relevance."""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from threading import Lock
@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from asterism.memory.words import read as read_tokens
+from asterism.records import dataclass
 from asterism.search.query import AGENT, Asks, ParsedQuery
 from asterism.search.texts import NO_DAY, Flag, Texts
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +29,7 @@ _NEAR, _FADES = 0.7, 80.0
 """What the words of a neighbour count, and over how many words that fades to a third."""
 _LEAST = 0.05
 _PAUSE = 2 * 3_600_000
-"""After so long a conversation begins anew."""
+"""After a pause of this length a new conversation begins."""
 _MAX_SUMS = 16
 K1, _B = 0.9, 0.4
 """How soon a repeated term counts no more, and how much long texts are held back (BM25)."""
@@ -40,8 +38,6 @@ _SESSION_K1, _SESSION_B = 1.2, 0.75
 
 def standard(scores: Floats) -> Floats:
     """Return scores in standard deviations from their mean."""
-    import math
-
     import numpy as np
 
     count = max(len(scores), 1)
@@ -123,7 +119,7 @@ class ConversationView:
 
     @cached_property
     def looks(self) -> dict[str, Floats]:
-        """What the texts look like, whatever is asked."""
+        """The signals of the texts that do not depend on the question."""
         import numpy as np
 
         tokens = self.sorted(self.texts.tokens).astype(np.float32)
@@ -250,32 +246,32 @@ class ViewCache:
     def __init__(self, most: int = 200_000) -> None:
         self._most = most
         self._count = 0
-        self._kept: OrderedDict[Hashable, ConversationView] = OrderedDict()
+        self._views: OrderedDict[Hashable, ConversationView] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], ConversationView]) -> ConversationView:
         """Return a view, as it was made before if it is kept."""
         with self._lock:
-            result = self._kept.get(key)
+            result = self._views.get(key)
             if result is not None:
-                self._kept.move_to_end(key)
+                self._views.move_to_end(key)
                 return result
         output = make()
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = output
+            if key not in self._views:
+                self._views[key] = output
                 self._count += len(output)
-            while self._count > self._most and len(self._kept) > 1:
-                self._count -= len(self._kept.popitem(last=False)[1])
+            while self._count > self._most and len(self._views) > 1:
+                self._count -= len(self._views.popitem(last=False)[1])
         return output
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._views)
 
     def clear(self) -> None:
         """Keep nothing any more."""
         with self._lock:
-            self._kept.clear()
+            self._views.clear()
             self._count = 0
 
 
@@ -292,7 +288,7 @@ _STANDARD = ("own", "window", "answers")
 
 @dataclass(frozen=True, slots=True)
 class LexicalSignals:
-    """What the terms of a question say of texts that have one or are near to one."""
+    """Signals from the terms of a question, for texts that contain one or are near one."""
 
     near: NDArray[Any] | None
     """The rows of these texts; None: all."""
@@ -307,6 +303,8 @@ class LexicalSignals:
     """What speaks for the question before it, if it is one."""
     session: Floats
     """What speaks for each session."""
+    rarity: float = 0.0
+    """How rare the terms are, all together."""
 
     def spread_out(self, values: Floats, count: int) -> Floats:
         """Return values for all rows, zero for those that are not near."""
@@ -329,8 +327,6 @@ class LexicalSignals:
 
     def add_to(self, total: Floats, view: ConversationView, weights: Mapping[str, float]) -> None:
         """Add the weighted signals to scores by row."""
-        import math
-
         import numpy as np
 
         count = max(len(view), 1)
@@ -389,7 +385,8 @@ def lexical(view: ConversationView, places: TermRows) -> LexicalSignals:
         near, window, reached = _among_some(view, rows, often, which, rare, share, answers != 0)
         whole, has, answers = whole[near], has[near], answers[near]
     sessions = _of_sessions(view, rows, often, which, len(terms))
-    return LexicalSignals(near, whole, window, has, reached, answers, sessions)
+    rarity = float(rare.sum())
+    return LexicalSignals(near, whole, window, has, reached, answers, sessions, rarity)
 
 
 def _among_all(
@@ -475,10 +472,10 @@ def _summed(rows: NDArray[Any], amounts: Floats, count: int) -> Floats:
     return np.bincount(rows, weights=amounts, minlength=count).astype(np.float32)
 
 
-def _rarity(count: int, found: Floats) -> Floats:
+def _rarity(count: int, text_counts: Floats) -> Floats:
     import numpy as np
 
-    return np.log(1 + (count - found + 0.5) / (found + 0.5)).astype(np.float32)
+    return np.log(1 + (count - text_counts + 0.5) / (text_counts + 0.5)).astype(np.float32)
 
 
 _DAY = 86_400_000
@@ -571,14 +568,14 @@ def _meanings(view: ConversationView, nearness: Similarity) -> dict[str, Floats]
         return result
     near = view.sorted(nearness.encoded)
     if nearness.has is not None and not nearness.has.all():
-        near = _guessed(near, static, view.sorted(nearness.has))
+        near = _estimated(near, static, view.sorted(nearness.has))
     result["meaning"] = standard(near)
     result["meaning_spread"] = standard(_carried(view, near))
     result["meaning_session"] = standard(_best_of_session(view, near))
     return result
 
 
-def _guessed(near: Floats, static: Floats, has: NDArray[np.bool_]) -> Floats:
+def _estimated(near: Floats, static: Floats, has: NDArray[np.bool_]) -> Floats:
     """Return nearness, for texts that have no vector yet as their static vectors let expect."""
     import numpy as np
 
@@ -639,7 +636,7 @@ def _times(view: ConversationView, question: ParsedQuery) -> dict[str, Floats | 
     if question.span is None:
         return result
     first, last = question.span
-    said_at = view.at.astype(np.float64)
+    said_at = view.at.astype(np.float64) + question.ahead
     by_time = np.exp(-_gap(said_at, said_at, first, last) / _DAY / _SLACK)
     from_ms = view.sorted(view.texts.first_day).astype(np.float64) * _DAY
     to_ms = (view.sorted(view.texts.last_day) + 1.0) * _DAY - 1
@@ -684,6 +681,194 @@ def weights() -> dict[str, dict[str, float]]:
     return orjson.loads(text)["weights"]
 
 
-def score(found: Signals, *, encoded: bool) -> Floats:
+def score(table: Signals, *, encoded: bool) -> Floats:
     """Return one score a text."""
-    return found.summed(weights()["with" if encoded else "without"])
+    return table.summed(weights()["with" if encoded else "without"])
+
+
+# -- relevance -------------------------------------------------------------------------------------
+#
+# A score only puts the texts of one search in order: the best of a thousand texts on `good morning`
+# has a high one too. A relevance means the same in every memory, so that a threshold can tell what
+# is worth showing to somebody who did not ask for it.
+
+_RELEVANCE_FILE = "relevance.json"
+_COMMON, _RARE = 9.0, 16.0
+"""The lengths of static vectors from which on a word tells something, and tells all it can."""
+_LEAST_TEXTS = 200
+"""How rare a word is among fewer texts is judged as if so many had been looked at."""
+FEW = 50
+"""Among fewer texts a score says nothing, since it is counted in deviations from their mean."""
+_BEHIND = 10
+"""Against the hit at which place the best are held: it is seldom worth showing."""
+_NEIGHBOURS = 2
+"""How many texts before and after one may have the words that it is found by."""
+
+FEATURES_OF_FEW = (
+    *("known", "static", "encoded", "dated", "words"),
+    *("near_worth", "asked_worth", "missing_worth", "terms"),
+)
+FEATURES = (*FEATURES_OF_FEW, "score", "place", "ahead", "back", "mass", "asked", "covered")
+
+
+@lru_cache(16_384)
+def telling(word: str) -> float:
+    """Return how much a word tells by itself, from 0 to 1: little if it is in every chat."""
+    tokens = read_tokens(word)
+    if tokens is None or not tokens.tokens:
+        return 1.0
+    # Static vectors of common words are short.
+    return min(1.0, max(0.0, (tokens.weight - _COMMON) / (_RARE - _COMMON)))
+
+
+def worth_of(word: str, count: int, texts: int) -> float:
+    """Return what a word is worth that so many of the texts have, from 0 to 1."""
+    texts = max(texts, _LEAST_TEXTS)
+    rarity = math.log(1 + (texts - count + 0.5) / (count + 0.5)) / math.log(2 * texts + 2)
+    return rarity * telling(word)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWord:
+    """A word of a question that some text has."""
+
+    worth: float
+    """How much it tells: rare among these texts, and not a word that is in every chat."""
+    rows: NDArray[Any]
+    """The texts that have it, in order."""
+
+    def is_near(self, row: int) -> bool:
+        """Tell whether a text, or one right before or after it, has the word."""
+        first, last = self.rows.searchsorted((row - _NEIGHBOURS, row + _NEIGHBOURS + 1))
+        return bool(last > first)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionStrength:
+    """What a search knows of its question as a whole."""
+
+    texts: int
+    """How many texts were looked at."""
+    words: Sequence[QueryWord]
+    """Those of its words that some text has."""
+    rarity: float
+    """How rare these are, all together, as the ranking counts it."""
+    missing: Sequence[float]
+    """What each of the others is worth."""
+    encoded: bool
+    """Whether texts were held against it by an encoder."""
+    mean: float
+    deviation: float
+    """Of the scores of all texts."""
+    best: float
+    behind: float
+    """The score of the hit at the tenth place."""
+
+
+@dataclass(frozen=True, slots=True)
+class HitStrength:
+    """What a search knows of one hit."""
+
+    row: int
+    score: float
+    covered: float
+    """How much of the rarity of the question's words it has, with its neighbours."""
+    static: float
+    encoded: float
+    """Cosines, by static vectors and by an encoder."""
+    dated: float
+    """How near it is to the time that is asked about."""
+    words: int
+    """How many it has."""
+
+
+def strength_of(
+    scores: Floats,
+    ordered: Floats,
+    words: Sequence[QueryWord],
+    missing: Sequence[float],
+    *,
+    rarity: float,
+    encoded: bool,
+) -> QuestionStrength:
+    """Return what is known of a question.
+
+    Args:
+        scores: Those of all texts that were looked at.
+        ordered: Those of what was found, the best first.
+        words: The words of the question that some text has.
+        missing: What each of the others is worth.
+        rarity: How rare `words` are.
+        encoded: Whether an encoder was asked.
+    """
+    import numpy as np
+
+    count = max(len(scores), 1)
+    mean = float(scores.sum()) / count
+    apart = scores - mean
+    # Not by BLAS, which wakes other threads.
+    deviation = math.sqrt(float(np.einsum("i,i->", apart, apart)) / count) + 1e-6
+    first = ordered[: _BEHIND + 1]
+    return QuestionStrength(
+        texts=len(scores),
+        words=words,
+        rarity=rarity,
+        missing=missing,
+        encoded=encoded,
+        mean=mean,
+        deviation=deviation,
+        best=float(first[0]) if len(first) else 0.0,
+        behind=float(first[-1]) if len(first) else 0.0,
+    )
+
+
+def features(question: QuestionStrength, hit: HitStrength) -> dict[str, float]:
+    """Return what a probability is made of, each of a size that does not grow with the memory."""
+    mass = question.rarity / math.log(2 * max(question.texts, _LEAST_TEXTS) + 2)
+    asked = mass + len(question.missing)
+    near = sum(word.worth for word in question.words if word.is_near(hit.row))
+    made = {
+        "known": mass / asked if asked else 0.0,
+        "static": hit.static,
+        "dated": hit.dated,
+        "words": math.log1p(hit.words),
+        "near_worth": math.log1p(near),
+        "asked_worth": math.log1p(sum(word.worth for word in question.words)),
+        "missing_worth": math.log1p(sum(question.missing)),
+        "terms": math.log1p(len(question.words) + len(question.missing)),
+    }
+    if question.encoded:
+        made["encoded"] = hit.encoded
+    if question.texts >= FEW:
+        made |= {
+            "score": hit.score,
+            "place": (hit.score - question.mean) / question.deviation,
+            "ahead": hit.score - question.behind,
+            "back": question.best - hit.score,
+            "mass": math.log1p(hit.covered * mass),
+            "asked": math.log1p(asked),
+            "covered": hit.covered,
+        }
+    return made
+
+
+@lru_cache(1)
+def _relevance_weights() -> dict[str, dict[str, float]]:
+    """Return the weights of features, by `relevance_weights_name`."""
+    return orjson.loads(files("asterism.search").joinpath(_RELEVANCE_FILE).read_bytes())["weights"]
+
+
+def relevance_weights_name(*, encoded: bool, few: bool) -> str:
+    """Return the name of the weights for searches with an encoder, or among few texts."""
+    return f"{'few texts ' if few else ''}{'with' if encoded else 'without'}"
+
+
+def probability(found: Mapping[str, float]) -> float:
+    """Return how likely a hit with these features has to do with its question."""
+    weighted = _relevance_weights()[
+        relevance_weights_name(encoded="encoded" in found, few="score" not in found)
+    ]
+    total = weighted["constant"] + sum(
+        weighted[name] * value for name, value in found.items() if name in weighted
+    )
+    return 1 / (1 + math.exp(-max(-30.0, min(30.0, total))))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, fields, replace
 from enum import IntFlag
+from functools import lru_cache
 from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from asterism.memory import archive, blocks, history
 from asterism.memory.forgetting.redaction import FORGOTTEN
 from asterism.memory.words import NO_TOKENS, word_set, words
 from asterism.memory.words import read as read_tokens
+from asterism.records import dataclass
 from asterism.search.query import AGENT, PERSON, days_in, has_time_words, plain_words, terms_of
 from asterism.store import passages, search_index, summaries
 from asterism.store.agents import PassageOwner
@@ -25,7 +27,7 @@ from asterism.store.search_index import JOURNAL, ArchiveText, JournalText
 from asterism.types.agents import OWNER, Participants
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.search import HitKind, Query
-from asterism.types.turns import MessageMeta, text_of
+from asterism.types.turns import RECALLED, MessageMeta, text_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +58,7 @@ class Flag(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class TextAnalysis:
-    """What is kept of one text, beside who said it, where and when."""
+    """The analysis of a text, without its speaker, place and time."""
 
     terms: dict[str, int]
     """How often each term is in it."""
@@ -347,7 +349,7 @@ class StoredText:
     audience: str
     reply: bool
     mark: tuple[Any, ...]
-    """What tells it from another text that had its number in a transaction that was undone."""
+    """Identifies the text: a transaction that was rolled back may have used the same number."""
     open_turn: str | None = None
     """Its turn, if that goes on: who may see it can change."""
 
@@ -385,7 +387,7 @@ async def read_texts_at(
 
 def _of_journal(row: JournalText) -> StoredText | None:
     text = text_of(row.body)
-    if not text.strip() or text == FORGOTTEN:
+    if not text.strip() or text == FORGOTTEN or row.key.startswith(RECALLED):
         return None
     reply = row.kind == "reply"
     channel = row.channel or ""
@@ -484,19 +486,19 @@ class UnindexedText:
 
 
 async def unindexed_texts(
-    tx: Connection, constellation: str, agent_id: str, query: Query, participants: Participants
+    tx: Connection, agent_id: str, query: Query, participants: Participants
 ) -> list[UnindexedText]:
     """Return the lines of blocks and the summaries of an agent that those present may see."""
     result: list[UnindexedText] = []
-    if "blocks" in query.looked_at:
-        result += await _lines(tx, constellation, agent_id, query, participants)
-    if "summaries" in query.looked_at:
+    if "blocks" in query.searched_domains:
+        result += await _lines(tx, agent_id, query, participants)
+    if "summaries" in query.searched_domains:
         result += [
             UnindexedText(
                 HitKind.SUMMARY,
                 summary.id,
                 summary.text,
-                summary.at,
+                summary.at_ms,
                 Source((Origin(OriginKind.SUMMARY, summary.id),), summary.audience, summary.trust),
                 "",
                 agent_id,
@@ -520,11 +522,11 @@ async def former_wordings(
     query: Query,
     participants: Participants,
 ) -> list[UnindexedText]:
-    """Return the passages that read otherwise at the moment that is asked about, as they did."""
+    """Return the passages that were different at the requested moment, as they were then."""
     if query.moment is None:
         return []
     tags = tags_of(query)
-    changed = await passages.worded_otherwise(tx, archive_id, query.moment)
+    changed = await passages.reworded_since(tx, archive_id, query.moment)
     documents = {numbered.passage.id: numbered.document for numbered in changed}
     then = await archive.as_of(tx, [numbered.passage for numbered in changed], query.moment)
     now = {numbered.passage.id: numbered.passage.text for numbered in changed}
@@ -533,7 +535,7 @@ async def former_wordings(
             HitKind.PASSAGE if source is None else HitKind.DOCUMENT,
             passage.id,
             passage.text,
-            passage.known_from,
+            passage.known_from_ms,
             passage.source,
             "" if source is None else f"{source.name}/{documents[passage.id] or ''}".rstrip("/"),
             agent_id,
@@ -546,22 +548,22 @@ async def former_wordings(
 
 
 async def _lines(
-    tx: Connection, constellation: str, agent_id: str, query: Query, participants: Participants
+    tx: Connection, agent_id: str, query: Query, participants: Participants
 ) -> list[UnindexedText]:
     result: list[UnindexedText] = []
-    for seen in await blocks.seen_by(tx, constellation, agent_id):
+    for seen in await blocks.seen_by(tx, agent_id):
         block = seen.block
         if not participants.can_see(block.audience):
             continue
-        lines, at = list(seen.lines), block.updated_at
+        lines, at = list(seen.lines), block.updated_at_ms
         if query.moment is not None:
             at = min(at, query.moment)
-            if block.created_at > query.moment:
+            if block.created_at_ms > query.moment:
                 continue
             lines = await history.lines_at(tx, block.id, moment=query.moment)
         # Lines are counted as those present see them, so that a gap does not tell of one.
-        heard = [line for line in lines if participants.can_see(line.label.audience)]
-        for number, line in enumerate(heard, 1):
+        visible = [line for line in lines if participants.can_see(line.label.audience)]
+        for number, line in enumerate(visible, 1):
             if line.text.strip():
                 # Where a line comes from is in its edits, which `why` reads.
                 source = Source((), line.label.audience, line.label.trust)
@@ -570,3 +572,107 @@ async def _lines(
                     UnindexedText(HitKind.BLOCK, id, line.text, at, source, seen.name, agent_id)
                 )
     return result[:_MAX_UNINDEXED]
+
+
+# -- columns that grow -----------------------------------------------------------------------------
+
+_LISTS = {"speaker": "speakers", "thread": "threads", "audience": "audiences"}
+_SPARE_ROWS = 256
+
+
+@lru_cache(1)
+def _columns() -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Return the columns of texts, each with the shape of a value and its type."""
+    nothing = make_texts([])
+    columns = [field_.name for field_ in fields(Texts) if field_.name not in _LISTS.values()]
+    # More texts have more speakers, threads and audiences than those of one segment.
+    return {
+        name: (
+            getattr(nothing, name).shape[1:],
+            "uint32" if name in _LISTS else getattr(nothing, name).dtype,
+        )
+        for name in columns
+    }
+
+
+class GrowingTexts:
+    """Columns with room at their end. A view does not change when rows are added."""
+
+    def __init__(self, capacity: int) -> None:
+        self.count = 0
+        self._room = 0
+        self._columns: dict[str, NDArray[Any]] = {}
+        self._known: dict[str, dict[str, int]] = {name: {} for name in _LISTS}
+        self._lists: dict[str, list[str]] = {name: [] for name in _LISTS}
+        self._grow(capacity)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes."""
+        return sum(column.nbytes for column in self._columns.values())
+
+    def _grow(self, capacity: int) -> None:
+        import numpy as np
+
+        for name, (shape, kind) in _columns().items():
+            output = np.empty((capacity, *shape), dtype=kind)
+            if self.count:
+                output[: self.count] = self._columns[name][: self.count]
+            self._columns[name] = output
+        self._room = capacity
+
+    def add(self, texts: Texts) -> None:
+        """Add texts at the end."""
+        import numpy as np
+
+        first, last = self.count, self.count + len(texts)
+        if last > self._room:
+            self._grow(last + last // 4 + _SPARE_ROWS)
+        for name, column in self._columns.items():
+            values = getattr(texts, name)
+            if name in _LISTS and len(texts):
+                moved = [self.known(name, value) for value in getattr(texts, _LISTS[name])]
+                values = np.array(moved, dtype="uint32")[values]
+            column[first:last] = values
+        self.count = last
+
+    def known(self, column: str, value: str) -> int:
+        """Return the place of a value in the list of a column, which is added if need be."""
+        known = self._known[column]
+        place = known.get(value)
+        if place is None:
+            place = known[value] = len(known)
+            self._lists[column].append(value)
+        return place
+
+    def put(self, column: str, row: int, value: str) -> None:
+        """Give a row another speaker, thread or audience."""
+        self._columns[column][row] = self.known(column, value)
+
+    def sort(self) -> None:
+        """Put the rows in the order of their numbers; only before anybody has seen them."""
+        import numpy as np
+
+        numbers = self._columns["numbers"][: self.count]
+        if bool(np.all(numbers[1:] > numbers[:-1])):
+            return
+        order = np.argsort(numbers, kind="stable")
+        for column in self._columns.values():
+            column[: self.count] = column[: self.count][order]
+
+    def view(self, first: int = 0, last: int | None = None) -> Texts:
+        """Return some rows as texts; nothing is copied."""
+        last = self.count if last is None else last
+        return self._texts({name: column[first:last] for name, column in self._columns.items()})
+
+    def at(self, rows: NDArray[Any]) -> Texts:
+        """Return a copy of some rows."""
+        return self._texts({name: column[rows] for name, column in self._columns.items()})
+
+    def _texts(self, columns: dict[str, Any]) -> Texts:
+        return Texts(
+            **columns,
+            speakers=self._lists["speaker"],
+            threads=self._lists["thread"],
+            audiences=self._lists["audience"],
+        )

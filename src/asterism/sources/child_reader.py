@@ -11,12 +11,12 @@ import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from asterism.records import dataclass
 from asterism.sources.html import HtmlText
 from asterism.sources.pieces import (
     LINE,
@@ -58,11 +58,11 @@ _MAIL = _Kind("mail", "a mail message", "", "save it anew as .eml")
 
 def read_pdf(path: Path) -> Iterator[DocumentPiece]:
     """Yield the pieces of a PDF, by page."""
-    found = False
+    has_text = False
     for piece in cut(_pdf_atoms(path), place_by_number("page", "pages")):
-        found = True
+        has_text = True
         yield piece
-    if not found:
+    if not has_text:
         raise DocumentRefused(
             path,
             "holds no text; if its pages are scanned, have text recognised first (such as with"

@@ -7,9 +7,9 @@ import hashlib
 import os
 import stat
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor
+from asterism.records import dataclass
 from asterism.sources.pieces import DocumentPiece, DocumentRefused, open_regular
 from asterism.sources.readers import is_known, read
 from asterism.store import documents
@@ -63,6 +64,12 @@ class Walk:
         check_globs((*source.include, *source.exclude))
         self._source = source
         self.root = Path(os.path.realpath(Path(source.path).expanduser()))
+        self._only = ""
+        """The one file of a source that is no folder."""
+        if self.root.is_file():
+            self.root, self._only = self.root.parent, self.root.name
+        self.unread: Counter[str] = Counter()
+        """Files of kinds that are not read, by their suffixes."""
         self.undecodable: list[str] = []
         """Files whose names are not text, which no store keeps."""
         self.unreadable: list[str] = []
@@ -70,15 +77,20 @@ class Walk:
 
     def check(self) -> None:
         """Raise `NotFound` if the folder is not there; its documents may only be out of reach."""
-        if not self.root.is_dir():
+        if not self._only and not self.root.is_dir():
             raise NotFound(
-                f"Source {self._source.name!r} reads the folder {self._source.path!r}, which is "
-                "not there. Mount or move it back, or remove the source. Nothing was changed."
+                f"Source {self._source.name!r} reads {self._source.path!r}, which is not there. "
+                "Mount or move it back, or remove the source. Nothing was changed."
             )
 
     def files(self) -> Iterator[FolderFile]:
         """Yield the documents, folder by folder, in the order of their names."""
         self.undecodable, self.unreadable = [], []
+        self.unread.clear()
+        if self._only:
+            file = self.look(self._only)
+            yield from [file] if file is not None else []
+            return
         waiting = [""]
         while waiting:
             folder = waiting.pop()
@@ -95,18 +107,22 @@ class Walk:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     inner.append(path)
-                elif found := self._file(entry, path):
-                    yield found
+                elif file := self._file(entry, path):
+                    yield file
             waiting += reversed(inner)
 
     def _file(self, entry: os.DirEntry[str], path: str) -> FolderFile | None:
-        if not self.wants(path):
+        wanted = self.wants(path)
+        if not wanted and (self._source.include or self._is_excluded(path)):
             return None
         try:
             status = entry.stat(follow_symlinks=False)
         except OSError:
             return None
         if not stat.S_ISREG(status.st_mode):
+            return None
+        if not wanted:
+            self.unread[kind_of(path)] += 1
             return None
         if not _is_text(path):
             self.undecodable.append(path.encode(errors="replace").decode())
@@ -116,7 +132,7 @@ class Walk:
     def look(self, path: str) -> FolderFile | None:
         """Return a document as it is now, or None if it is gone; raise `OSError` if unknown."""
         place = self.root / path
-        hidden = any(part.startswith(".") for part in path.split("/"))
+        hidden = any(part.startswith(".") for part in path.split("/")) and not self._only
         if hidden or not self.wants(path) or os.path.realpath(place) != str(place):
             return None
         try:
@@ -129,11 +145,21 @@ class Walk:
 
     def wants(self, path: str) -> bool:
         """Tell whether a file belongs to the source, by its path."""
-        if any(glob_matches(glob, path) for glob in self._source.exclude):
+        if self._only:
+            return path == self._only
+        if self._is_excluded(path):
             return False
         if self._source.include:
             return any(glob_matches(glob, path) for glob in self._source.include)
         return is_known(Path(path))
+
+    def _is_excluded(self, path: str) -> bool:
+        return any(glob_matches(glob, path) for glob in self._source.exclude)
+
+
+def kind_of(path: str) -> str:
+    """Return the kind of a file, by its name: its suffix, such as `.jpg`."""
+    return Path(path).suffix.lower() or "without suffix"
 
 
 def _is_text(path: str) -> bool:
@@ -210,6 +236,8 @@ class SyncResult:
     passages: int = 0
     problems: list[str] = field(default_factory=list[str])
     """A sentence for each document that could not be read, the first ones."""
+    unread: dict[str, int] = field(default_factory=dict[str, int])
+    """How many files there are of kinds that are not read, by suffix, the most frequent first."""
 
     def problem(self, sentence: str) -> None:
         """Note what went wrong."""
@@ -260,13 +288,11 @@ class Folder:
     def __init__(
         self,
         source: DocumentSource,
-        constellation: str,
         *,
         now: Callable[[], int] = now_ms,
         batch: int = BATCH,
     ) -> None:
         self.source = source
-        self._constellation = constellation
         self._now = now
         self._batch = batch
         self._walk = Walk(source)
@@ -284,10 +310,10 @@ class Folder:
     async def remove(self, database: Database) -> None:
         """Remove the source with all its passages; if it was cut off, removing again goes on."""
         await database.write(lambda tx: documents.detach_all(tx, self.source.id))
-        while found := await database.read(
+        while page := await database.read(
             lambda tx: documents.documents(tx, self.source.id, most=_PAGE)
         ):
-            for document in found:
+            for document in page:
                 await database.write(lambda tx, path=document.path: self.drop(tx, path))
         await database.write(lambda tx: documents.remove(tx, self.source.id))
 
@@ -315,7 +341,6 @@ class Folder:
         origin = Origin(OriginKind.DOCUMENT, self.source.name)
         return Writer(
             actor=Actor("system", self.source.id, f"source {self.source.name}", Trust.DOCUMENT),
-            constellation=self._constellation,
             source=Source((origin,), self.source.audience, Trust.DOCUMENT),
             now=self._now(),
             reason=f"sync of source {self.source.name}",
@@ -371,7 +396,11 @@ class _Sync:
         for name in self._walk.unreadable:
             self._done.problem(f"The folder {name!r} cannot be looked into; check its permissions.")
         now = self._folder.now()
-        await self._database.write(lambda tx: documents.synced(tx, self._source.id, now))
+        unread = dict(sorted(self._walk.unread.items(), key=lambda item: (-item[1], item[0])))
+        await self._database.write(
+            lambda tx: documents.mark_synced(tx, self._source.id, now, unread)
+        )
+        self._done.unread = unread
         return self._done
 
     def _measure(self) -> tuple[int, int]:
@@ -482,7 +511,7 @@ class _Sync:
     def _take(self, reading: _Reading, document: SourceDocument) -> list[NewPassage]:
         """Return the next batch, ready to be stored."""
         pieces = reading.take(self._folder.batch)
-        return gate.prepared(
+        return gate.prepare_passages(
             [
                 self._folder.passage(document.path, place, piece)
                 for place, piece in enumerate(pieces, document.passages)
@@ -499,7 +528,7 @@ class _Sync:
             raise self._conflict(document)
         writer = self._folder.writer()
         await gate.publish_document(tx, writer, self._source.id, document.path)
-        read_at = replace(document, state=DocumentState.READ, read_at=writer.now)
+        read_at = replace(document, state=DocumentState.READ, read_at_ms=writer.now)
         await documents.put(tx, read_at)
 
     def _conflict(self, document: SourceDocument) -> Conflict:
@@ -516,7 +545,7 @@ class _Sync:
             state=DocumentState.REFUSED,
             passages=0,
             error=error.message,
-            read_at=self._folder.now(),
+            read_at_ms=self._folder.now(),
         )
 
         async def work(tx: Connection) -> None:
@@ -545,10 +574,10 @@ class _Sync:
         gone: list[str] = []
         for path in paths:
             try:
-                found = self._walk.look(path)
+                file = self._walk.look(path)
             except OSError:
                 continue  # Out of reach is not gone.
-            if found is None:
+            if file is None:
                 gone.append(path)
         return gone
 

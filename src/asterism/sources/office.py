@@ -14,12 +14,13 @@ import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
 from xml.parsers import expat
 
+from asterism.records import dataclass
 from asterism.sources.html import HtmlText
 from asterism.sources.pieces import (
     LINE,
@@ -197,14 +198,14 @@ class _Archive:
     def related(self, name: str) -> list[tuple[str, str, str]]:
         """Return id, kind and file of what a file of an Office document refers to."""
         folder, _, base = name.rpartition("/")
-        found: list[tuple[str, str, str]] = []
+        parts: list[tuple[str, str, str]] = []
         for element, attributes in self.elements(posixpath.join(folder, "_rels", f"{base}.rels")):
             if element == "Relationship" and attributes.get("TargetMode") != "External":
                 kind = attributes.get("Type", "").rpartition("/")[2]
                 target = _resolve(name, attributes.get("Target", ""))
                 if target in self.names:
-                    found.append((attributes.get("Id", ""), kind, target))
-        return found
+                    parts.append((attributes.get("Id", ""), kind, target))
+        return parts
 
     def main_part(self, default: str) -> str:
         """Return the file that an Office document begins with."""
@@ -546,10 +547,10 @@ def _chapters(archive: _Archive) -> list[str]:
             files[attributes.get("id", "")] = _resolve(package, href)
         elif element == "itemref" and attributes.get("idref") in files:
             chapters[files[attributes["idref"]]] = None
-    found = [name for name in chapters if name in archive.names]
-    if not found:
+    present = [name for name in chapters if name in archive.names]
+    if not present:
         raise archive.wrong_format()
-    return found
+    return present
 
 
 def _decoded(chunks: Iterator[bytes]) -> Iterator[str]:

@@ -9,11 +9,11 @@ import re
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from asterism.errors import InvalidInput
+from asterism.records import dataclass
 
 # -- what readers return and raise -----------------------------------------------------------------
 

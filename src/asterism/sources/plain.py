@@ -6,10 +6,11 @@ import csv
 import json
 import re
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, islice
 from pathlib import Path
 
+from asterism.records import dataclass
 from asterism.sources.pieces import (
     BLOCK,
     LINE,

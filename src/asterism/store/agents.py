@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import orjson
 
+from asterism.records import dataclass
 from asterism.store import messages
 from asterism.store.database import Connection, Row
 from asterism.types.agents import (
@@ -24,10 +25,10 @@ from asterism.types.agents import (
 )
 from asterism.types.turns import Notice
 
-_FIELDS = ("id", "name", "model", "system", "tools", "limits", "version", "created_at", "rules")
-_COLUMNS = ", ".join(_FIELDS)
+_FIELDS = ("id", "name", "model", "system", "tools", "limits", "version", "created_at_ms", "rules")
+_COLUMNS = ", ".join(field.removesuffix("_ms") for field in _FIELDS)
 _FILL: list[Callable[[AgentRecord, object], None]] = [
-    getattr(AgentRecord, one).__set__ for one in _FIELDS
+    getattr(AgentRecord, field).__set__ for field in _FIELDS
 ]
 
 
@@ -35,15 +36,15 @@ def _agents(rows: Sequence[Row]) -> list[AgentRecord]:
     """Return agents as they are stored."""
     # Column by column: the constructor of a frozen class takes three times as long for each of
     # them, and there may be ten thousand.
-    found = [AgentRecord.__new__(AgentRecord) for _ in rows]
+    records = [AgentRecord.__new__(AgentRecord) for _ in rows]
     for field, fill, stored in zip(_FIELDS, _FILL, zip(*rows, strict=True), strict=False):
         values: Sequence[object] = stored
         read = _READ.get(field)
         if read is not None:
             known = {text: read(text) for text in set(stored)}  # most agents have the same
             values = [known[text] for text in stored]
-        deque(map(fill, found, values), maxlen=0)
-    return found
+        deque(map(fill, records, values), maxlen=0)
+    return records
 
 
 def _agent(row: Row) -> AgentRecord:
@@ -69,7 +70,7 @@ def _tools(agent: AgentRecord) -> str | None:
     return orjson.dumps(agent.tools).decode() if agent.tools is not None else None
 
 
-async def create(tx: Connection, constellation: str, agent: AgentRecord) -> bool:
+async def create(tx: Connection, agent: AgentRecord) -> bool:
     """Store a new agent; False if its name is taken."""
     row = await tx.one(
         "INSERT INTO agents"
@@ -77,74 +78,92 @@ async def create(tx: Connection, constellation: str, agent: AgentRecord) -> bool
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id",
         (
             agent.id,
-            constellation,
+            tx.constellation,
             agent.name,
             agent.model,
             agent.system,
             _tools(agent),
             orjson.dumps(asdict(agent.limits)).decode(),
-            agent.created_at,
+            agent.created_at_ms,
             rules_text(agent.rules),
         ),
     )
     return row is not None
 
 
-async def by_name(tx: Connection, constellation: str, name: str) -> AgentRecord | None:
+async def by_name(tx: Connection, name: str) -> AgentRecord | None:
     """Return the agent of that name or id, or None."""
     row = await tx.one(
         f"SELECT {_COLUMNS} FROM agents"
         " WHERE constellation = ? AND name = ? AND deleted_at IS NULL",
-        (constellation, name),
+        (tx.constellation, name),
     )
     if row is None and name.startswith("agent_"):
         row = await tx.one(
             f"SELECT {_COLUMNS} FROM agents"
             " WHERE constellation = ? AND id = ? AND deleted_at IS NULL",
-            (constellation, name),
+            (tx.constellation, name),
         )
     return _agent(row) if row else None
 
 
 async def by_id(tx: Connection, agent_id: str) -> AgentRecord | None:
-    """Return an agent, also one that has been deleted since (its journal stays readable)."""
-    row = await tx.one(f"SELECT {_COLUMNS} FROM agents WHERE id = ?", (agent_id,))
+    """Return an agent, also a deleted agent (its journal stays readable)."""
+    row = await tx.one(
+        f"SELECT {_COLUMNS} FROM agents WHERE id = ? AND constellation = ?",
+        (agent_id, tx.constellation),
+    )
     return _agent(row) if row else None
 
 
-async def everyone(tx: Connection, constellation: str) -> list[AgentRecord]:
+async def facts_upto(tx: Connection, agent_id: str) -> int:
+    """Return the entry up to which an agent's journal was read for facts."""
+    row = await tx.one("SELECT facts_upto FROM agents WHERE id = ?", (agent_id,))
+    return int(row[0]) if row else 0
+
+
+async def facts_read(tx: Connection, agent_id: str, upto: int) -> bool:
+    """Note how far an agent's journal was read for facts; False if that was noted before."""
+    changed = await tx.run(
+        "UPDATE agents SET facts_upto = ? WHERE id = ? AND facts_upto < ?", (upto, agent_id, upto)
+    )
+    return changed > 0
+
+
+async def everyone(tx: Connection) -> list[AgentRecord]:
     """Return all agents of a constellation by name."""
     rows = await tx.all(
         f"SELECT {_COLUMNS} FROM agents WHERE constellation = ? AND deleted_at IS NULL"
         " ORDER BY name",
-        (constellation,),
+        (tx.constellation,),
     )
     return _agents(rows)
 
 
-async def ids(tx: Connection, constellation: str) -> list[str]:
+async def ids(tx: Connection) -> list[str]:
     """Return the ids of all agents in service, by name."""
     rows = await tx.all(
         "SELECT id FROM agents WHERE constellation = ? AND deleted_at IS NULL ORDER BY name",
-        (constellation,),
+        (tx.constellation,),
     )
     return [row[0] for row in rows]
 
 
-async def count(tx: Connection, constellation: str) -> int:
+async def count(tx: Connection) -> int:
     """Return how many agents there are."""
     row = await tx.one(
         "SELECT COUNT(*) FROM agents WHERE constellation = ? AND deleted_at IS NULL",
-        (constellation,),
+        (tx.constellation,),
     )
     return int(row[0]) if row else 0
 
 
 async def edit(tx: Connection, agent: AgentRecord) -> int | None:
-    """Store what an agent is now; return its new version, or None if it is gone."""
+    """Store the new state of an agent; return its version, or None if it was deleted."""
     row = await tx.one(
         "UPDATE agents SET name = ?, model = ?, system = ?, tools = ?, limits = ?,"
-        " version = version + 1 WHERE id = ? AND deleted_at IS NULL RETURNING version",
+        " version = version + 1 WHERE id = ? AND constellation = ? AND deleted_at IS NULL"
+        " RETURNING version",
         (
             agent.name,
             agent.model,
@@ -152,6 +171,7 @@ async def edit(tx: Connection, agent: AgentRecord) -> int | None:
             _tools(agent),
             orjson.dumps(asdict(agent.limits)).decode(),
             agent.id,
+            tx.constellation,
         ),
     )
     return int(row[0]) if row else None
@@ -161,28 +181,36 @@ async def delete(tx: Connection, agent_id: str, at: int) -> bool:
     """Take an agent out of service; its journal stays."""
     changed = await tx.run(
         "UPDATE agents SET deleted_at = ?, version = version + 1"
-        " WHERE id = ? AND deleted_at IS NULL",
-        (at, agent_id),
+        " WHERE id = ? AND constellation = ? AND deleted_at IS NULL",
+        (at, agent_id, tx.constellation),
     )
     return changed > 0
 
 
-async def memory_of(tx: Connection, agent_id: str) -> tuple[str, int]:
-    """Return an agent's constellation, and how often what it sees of memory has changed."""
-    row = await tx.one("SELECT constellation, memory FROM agents WHERE id = ?", (agent_id,))
-    return (row[0], row[1]) if row else ("", 0)
+async def constellation_of(tx: Connection, agent_id: str) -> str | None:
+    """Return the constellation of any agent; None if it does not exist."""
+    row = await tx.one("SELECT constellation FROM agents WHERE id = ?", (agent_id,))
+    return row[0] if row else None
+
+
+async def memory_of(tx: Connection, agent_id: str) -> int:
+    """Return how often the memory that an agent sees has changed."""
+    row = await tx.one("SELECT memory FROM agents WHERE id = ?", (agent_id,))
+    return row[0] if row else 0
 
 
 async def memory_changed(tx: Connection, agent_ids: Sequence[str]) -> None:
-    """Count a change of what agents see of memory, and tell whoever has them in memory."""
+    """Count a change of the memory that agents see, and notify processes that have them loaded."""
     for agent_id in dict.fromkeys(agent_ids):
         await tx.run("UPDATE agents SET memory = memory + 1 WHERE id = ?", (agent_id,))
         await tx.notify("memory", agent_id)
 
 
-async def all_memory_changed(tx: Connection, constellation: str) -> None:
-    """Count a change of what all agents of a constellation see of memory."""
-    await tx.run("UPDATE agents SET memory = memory + 1 WHERE constellation = ?", (constellation,))
+async def all_memory_changed(tx: Connection) -> None:
+    """Count a change of the memory that all agents of a constellation see."""
+    await tx.run(
+        "UPDATE agents SET memory = memory + 1 WHERE constellation = ?", (tx.constellation,)
+    )
     await tx.notify("memory", "")
 
 
@@ -191,42 +219,42 @@ TOPIC = "halt"
 """What is announced when a constellation is halted or goes on, with its name."""
 
 
-async def put_halt(tx: Connection, constellation: str, halt: Halt) -> None:
-    """Halt a constellation; those that work hear of it at the commit."""
+async def put_halt(tx: Connection, halt: Halt) -> None:
+    """Halt a constellation; other processes are notified at the commit."""
     await tx.run(
         f"INSERT INTO halts (constellation, {_HALT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
-            constellation,
+            tx.constellation,
             halt.id,
             halt.agent_id,
             halt.turn_id,
             halt.severity,
             halt.reason,
-            halt.at,
+            halt.at_ms,
         ),
     )
-    await tx.notify(TOPIC, constellation)
+    await tx.notify(TOPIC, tx.constellation)
 
 
-async def current_halt(tx: Connection, constellation: str) -> Halt | None:
+async def current_halt(tx: Connection) -> Halt | None:
     """Return the first halt that was not lifted, if there is one."""
     row = await tx.one(
         f"SELECT {_HALT_COLUMNS} FROM halts WHERE constellation = ? AND lifted_at IS NULL"
         " ORDER BY at, id LIMIT 1",
-        (constellation,),
+        (tx.constellation,),
     )
     return Halt(*row) if row else None
 
 
-async def lift_halt(tx: Connection, constellation: str, by: str, at: int) -> int:
+async def lift_halt(tx: Connection, by: str, at: int) -> int:
     """Let a constellation go on; return how many halts stood in its way."""
     changed = await tx.run(
         "UPDATE halts SET lifted_at = ?, lifted_by = ?"
         " WHERE constellation = ? AND lifted_at IS NULL",
-        (at, by, constellation),
+        (at, by, tx.constellation),
     )
     if changed:
-        await tx.notify(TOPIC, constellation)
+        await tx.notify(TOPIC, tx.constellation)
         # Lanes that had nothing to do while it stood must look again.
         for agent_id in await messages.busy_agents(tx):
             await tx.enqueue(agent_id)
@@ -235,7 +263,7 @@ async def lift_halt(tx: Connection, constellation: str, by: str, at: int) -> int
 
 
 async def put_rules(tx: Connection, agent_id: str, version: int, rules: Sequence[Rule]) -> bool:
-    """Give an agent these rules instead of those it had; False if it has changed meanwhile."""
+    """Replace the rules of an agent; False if the agent has changed meanwhile."""
     changed = await tx.run(
         "UPDATE agents SET rules = ?, version = version + 1"
         " WHERE id = ? AND version = ? AND deleted_at IS NULL",
@@ -271,85 +299,81 @@ _NEWEST = (
 
 
 def _tool(row: Row) -> RegisteredTool:
-    given: dict[str, Any] = orjson.loads(row[2])
-    http = given.pop("http")
-    effects = given.pop("effects")
+    stored: dict[str, Any] = orjson.loads(row[2])
+    http = stored.pop("http")
+    effects = stored.pop("effects")
     spec = ToolSpec(
         name=row[0],
         http=HttpCall(**http) if http else None,
         effects=None if effects is None else tuple(effects),
-        **given,
+        **stored,
     )
     return RegisteredTool(spec, int(row[1]), row[3], int(row[4]), row[5])
 
 
-async def put_tool(
-    tx: Connection, constellation: str, spec: ToolSpec, made_by: str, now: int
-) -> RegisteredTool:
+async def put_tool(tx: Connection, spec: ToolSpec, made_by: str, now: int) -> RegisteredTool:
     """Store a tool as the next version of its name."""
     row = await tx.one(
         "SELECT MAX(version) FROM registered_tools WHERE constellation = ? AND name = ?",
-        (constellation, spec.name),
+        (tx.constellation, spec.name),
     )
     version = int(row[0] or 0) + 1 if row else 1
-    kept = asdict(spec)
-    del kept["name"]
+    stored = asdict(spec)
+    del stored["name"]
     await tx.run(
         "INSERT INTO registered_tools"
         " (constellation, name, version, spec, made_by, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-        (constellation, spec.name, version, orjson.dumps(kept).decode(), made_by, now),
+        (tx.constellation, spec.name, version, orjson.dumps(stored).decode(), made_by, now),
     )
     return RegisteredTool(spec, version, made_by, now)
 
 
-async def registered_tools(tx: Connection, constellation: str) -> list[RegisteredTool]:
+async def registered_tools(tx: Connection) -> list[RegisteredTool]:
     """Return the newest version of each tool that is offered."""
     rows = await tx.all(
         f"SELECT {_TOOL_COLUMNS} FROM registered_tools"
         f" WHERE constellation = ? AND removed_at IS NULL AND {_NEWEST} ORDER BY name",
-        (constellation,),
+        (tx.constellation,),
     )
     return [_tool(row) for row in rows]
 
 
-async def tool_versions(tx: Connection, constellation: str, name: str) -> list[RegisteredTool]:
+async def tool_versions(tx: Connection, name: str) -> list[RegisteredTool]:
     """Return all versions of a tool, the newest first."""
     rows = await tx.all(
         f"SELECT {_TOOL_COLUMNS} FROM registered_tools"
         " WHERE constellation = ? AND name = ? ORDER BY version DESC",
-        (constellation, name),
+        (tx.constellation, name),
     )
     return [_tool(row) for row in rows]
 
 
-async def remove_tool(tx: Connection, constellation: str, name: str, now: int) -> bool:
+async def remove_tool(tx: Connection, name: str, now: int) -> bool:
     """Offer a tool no more; False if it was not offered."""
     changed = await tx.run(
         "UPDATE registered_tools SET removed_at = ?"
         f" WHERE constellation = ? AND name = ? AND removed_at IS NULL AND {_NEWEST}",
-        (now, constellation, name),
+        (now, tx.constellation, name),
     )
     return changed > 0
 
 
 async def put_notice(tx: Connection, notice: Notice) -> None:
-    """Store a notice in the transaction of what it tells."""
+    """Store a notice in the transaction of its cause."""
     await tx.run(
         "INSERT INTO notices (id, agent_id, turn_id, kind, text, at) VALUES (?, ?, ?, ?, ?, ?)",
-        (notice.id, notice.agent_id, notice.turn_id, notice.kind, notice.text, notice.at),
+        (notice.id, notice.agent_id, notice.turn_id, notice.kind, notice.text, notice.at_ms),
     )
 
 
-async def list_notices(
-    tx: Connection, constellation: str, *, unseen: bool, most: int
-) -> list[Notice]:
-    """Return notices, oldest first; only those not seen yet if `unseen`."""
+async def list_notices(tx: Connection, *, unseen: bool, most: int) -> list[Notice]:
+    """Return notices, oldest first; with `unseen`, only notices that were not seen."""
     where = "AND seen_at IS NULL" if unseen else ""
     rows = await tx.all(
         "SELECT id, agent_id, turn_id, kind, text, at FROM notices"
         f" WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?) {where}"
         " ORDER BY at, id LIMIT ?",
-        (constellation, most),
+        (tx.constellation, most),
     )
     return [Notice(*row) for row in rows]
 
@@ -362,17 +386,17 @@ async def mark_notice_seen(tx: Connection, ids: list[str], at: int) -> None:
     )
 
 
-async def is_agent_of(tx: Connection, constellation: str, agent_id: str) -> bool:
+async def is_agent_of(tx: Connection, agent_id: str) -> bool:
     """Tell whether an agent is, or was, of a constellation."""
     row = await tx.one(
-        "SELECT 1 FROM agents WHERE id = ? AND constellation = ?", (agent_id, constellation)
+        "SELECT 1 FROM agents WHERE id = ? AND constellation = ?", (agent_id, tx.constellation)
     )
     return row is not None
 
 
 @dataclass(frozen=True, slots=True)
 class PassageOwner:
-    """Whose passages they are: an agent's own, or those of a source of documents."""
+    """The owner of an archive: an agent, or a source of documents."""
 
     id: str
     name: str
@@ -380,7 +404,7 @@ class PassageOwner:
     """`agent` or `source`."""
 
 
-async def attached(tx: Connection, agent_id: str) -> list[PassageOwner]:
+async def attached_sources(tx: Connection, agent_id: str) -> list[PassageOwner]:
     """Return the sources that an agent may read, by name."""
     rows = await tx.all(
         "SELECT s.id, s.name FROM source_agents a JOIN sources s ON s.id = a.source_id"
@@ -390,12 +414,12 @@ async def attached(tx: Connection, agent_id: str) -> list[PassageOwner]:
     return [PassageOwner(row[0], row[1], "source") for row in rows]
 
 
-async def attached_to_any(tx: Connection, constellation: str) -> list[tuple[PassageOwner, str]]:
+async def sources_attached_to_any(tx: Connection) -> list[tuple[PassageOwner, str]]:
     """Return the sources that some agent in service may read, by name, each with one who may."""
     rows = await tx.all(
         "SELECT s.id, s.name, MIN(g.id) FROM sources s JOIN source_agents a ON a.source_id = s.id"
         " JOIN agents g ON g.id = a.agent_id AND g.deleted_at IS NULL"
         " WHERE s.constellation = ? GROUP BY s.id, s.name ORDER BY s.name",
-        (constellation,),
+        (tx.constellation,),
     )
     return [(PassageOwner(row[0], row[1], "source"), row[2]) for row in rows]

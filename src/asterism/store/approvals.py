@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from asterism.store.database import Connection, Row
+from asterism.records import dataclass
+from asterism.store.database import OF_OWN_AGENT, Connection, Row
 from asterism.times import DAY
 from asterism.types.permissions import (
     OWNER,
@@ -41,7 +41,7 @@ def _approval(row: Row) -> ApprovalRecord:
 
 async def put(tx: Connection, approval: ApprovalRecord) -> None:
     """Store a question; it is looked at again when it is due, at once if no time is given."""
-    due = approval.asked_at if approval.next_at is None else approval.next_at
+    due = approval.asked_at_ms if approval.next_at_ms is None else approval.next_at_ms
     await tx.run(
         "INSERT INTO approvals (id, agent_id, turn_id, key, question, asked_at, tool, arguments,"
         " effects, reason, reviewers, next_at, expires_at, definition)"
@@ -52,14 +52,14 @@ async def put(tx: Connection, approval: ApprovalRecord) -> None:
             approval.turn_id,
             approval.key,
             approval.question,
-            approval.asked_at,
+            approval.asked_at_ms,
             approval.tool,
             approval.arguments,
             approval.effects,
             approval.reason,
             _json(approval.reviewers),
             due,
-            approval.expires_at,
+            approval.expires_at_ms,
             approval.definition,
         ),
     )
@@ -89,7 +89,10 @@ async def decide(
 
 async def get(tx: Connection, approval_id: str) -> ApprovalRecord | None:
     """Return a question with its answer, if there is one."""
-    row = await tx.one(f"SELECT {_COLUMNS} FROM approvals WHERE id = ?", (approval_id,))
+    row = await tx.one(
+        f"SELECT {_COLUMNS} FROM approvals WHERE id = ? AND {OF_OWN_AGENT}",
+        (approval_id, tx.constellation),
+    )
     return _approval(row) if row else None
 
 
@@ -101,87 +104,75 @@ async def of_turn(tx: Connection, turn_id: str) -> list[ApprovalRecord]:
     return [_approval(row) for row in rows]
 
 
-async def waiting(tx: Connection, constellation: str) -> list[ApprovalRecord]:
+async def waiting(tx: Connection) -> list[ApprovalRecord]:
     """Return the questions nobody has answered yet, oldest first."""
     rows = await tx.all(
-        f"SELECT {_COLUMNS} FROM approvals WHERE {_OPEN} ORDER BY asked_at, id", (constellation,)
+        f"SELECT {_COLUMNS} FROM approvals WHERE {_OPEN} ORDER BY asked_at, id", (tx.constellation,)
     )
     return [_approval(row) for row in rows]
 
 
-async def decided(tx: Connection, constellation: str, most: int) -> list[ApprovalRecord]:
+async def list_decided(tx: Connection, most: int) -> list[ApprovalRecord]:
     """Return the questions that were answered last, the latest first."""
     rows = await tx.all(
         f"SELECT {_COLUMNS} FROM approvals WHERE decided_at IS NOT NULL"
         " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
         " ORDER BY decided_at DESC, id DESC LIMIT ?",
-        (constellation, most),
+        (tx.constellation, most),
     )
     return [_approval(row) for row in rows]
-
-
-async def of_constellation(
-    tx: Connection, constellation: str, approval_id: str
-) -> ApprovalRecord | None:
-    """Return a question of a constellation."""
-    row = await tx.one(
-        f"SELECT {_COLUMNS} FROM approvals WHERE id = ?"
-        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
-        (approval_id, constellation),
-    )
-    return _approval(row) if row else None
 
 
 # -- announcing ------------------------------------------------------------------------------------
 
 
-async def due(tx: Connection, constellation: str, now: int, most: int) -> list[ApprovalRecord]:
+async def due(tx: Connection, now: int, most: int) -> list[ApprovalRecord]:
     """Return the questions that are to be looked at, the longest overdue first."""
     rows = await tx.all(
         f"SELECT {_COLUMNS} FROM approvals WHERE next_at <= ? AND decided_at IS NULL"
         " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
         " ORDER BY next_at, id LIMIT ?",
-        (now, constellation, most),
+        (now, tx.constellation, most),
     )
     return [_approval(row) for row in rows]
 
 
-async def next_time(tx: Connection, constellation: str) -> int | None:
+async def next_time(tx: Connection) -> int | None:
     """Return when the next question is to be looked at."""
     row = await tx.one(
         "SELECT MIN(next_at) FROM approvals WHERE decided_at IS NULL AND next_at IS NOT NULL"
         " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
-        (constellation,),
+        (tx.constellation,),
     )
     return int(row[0]) if row and row[0] is not None else None
 
 
 async def note_round(tx: Connection, former: ApprovalRecord, after: ApprovalRecord) -> bool:
-    """Note what was announced; False if another process or an answer was quicker."""
+    """Store what was announced; False if another process or an answer came first."""
     changed = await tx.run(
         "UPDATE approvals SET rounds = ?, announced = ?, announced_at = ?, reviewers = ?,"
         " next_at = ?, expires_at = ? WHERE id = ? AND decided_at IS NULL AND next_at = ?",
         (
             after.rounds,
             _json(dict(after.announced)),
-            after.announced_at,
+            after.announced_at_ms,
             _json(after.reviewers),
-            after.next_at,
-            after.expires_at,
+            after.next_at_ms,
+            after.expires_at_ms,
             former.id,
-            former.next_at,
+            former.next_at_ms,
         ),
     )
     return changed > 0
 
 
-async def look_at_all(tx: Connection, constellation: str, now: int) -> None:
+async def look_at_all(tx: Connection, now: int) -> None:
     """Make every open question due: the rules by which people are told have changed."""
     await tx.run(
         "UPDATE approvals SET next_at = ? WHERE decided_at IS NULL"
         " AND (next_at IS NULL OR next_at > ?)"
         " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
-        (now, now, constellation),
+        (now, now, tx.constellation),
     )
 
 
@@ -194,8 +185,8 @@ async def opener_of(tx: Connection, record: TurnRecord) -> str:
     participants = await company_of(tx, record)
     if participants is None:
         return OWNER
-    told: dict[str, Any] = orjson.loads(participants)
-    persons: list[str] = told.get("persons") or [""]
+    stored: dict[str, Any] = orjson.loads(participants)
+    persons: list[str] = stored.get("persons") or [""]
     return persons[0]
 
 
@@ -206,8 +197,8 @@ async def company_of(tx: Connection, record: TurnRecord) -> str | None:
         " AND turn_id = ? AND key = 'in'",
         (record.agent_id, record.first_seq, record.last_seq, record.id),
     )
-    kept: dict[str, Any] = orjson.loads(row[0]) if row and row[0] else {}
-    return kept.get("participants")
+    stored: dict[str, Any] = orjson.loads(row[0]) if row and row[0] else {}
+    return stored.get("participants")
 
 
 _GRANT_COLUMNS = (
@@ -235,12 +226,12 @@ async def put_grant(tx: Connection, grant: Grant) -> None:
             grant.agent_id,
             orjson.dumps(dict(grant.pattern), option=orjson.OPT_SORT_KEYS).decode(),
             grant.turn_id,
-            grant.until,
+            grant.until_ms,
             grant.uses,
             grant.given_by,
-            grant.given_at,
+            grant.given_at_ms,
             grant.approval_id,
-            grant.revoked_at,
+            grant.revoked_at_ms,
             write_effects(grant.effects) if grant.effects is not None else None,
             grant.arguments,
             grant.amount,
@@ -252,9 +243,9 @@ async def put_grant(tx: Connection, grant: Grant) -> None:
 
 
 async def live_grants(
-    tx: Connection, constellation: str, agent_id: str, now: int, turn_id: str | None = None
+    tx: Connection, agent_id: str, now: int, turn_id: str | None = None
 ) -> list[Grant]:
-    """Return what an agent has been granted and may still use, the oldest first.
+    """Return the valid grants of an agent, the oldest first.
 
     With a turn, without those that were given for other turns.
     """
@@ -263,17 +254,15 @@ async def live_grants(
         " AND (agent_id IS NULL OR agent_id = ?) AND (until IS NULL OR until > ?)"
         " AND (uses IS NULL OR uses > 0) AND (turn_id IS NULL OR turn_id = COALESCE(?, turn_id))"
         " ORDER BY given_at, id",
-        (constellation, agent_id, now, turn_id),
+        (tx.constellation, agent_id, now, turn_id),
     )
     return [_grant(row) for row in rows]
 
 
-async def list_grants(
-    tx: Connection, constellation: str, now: int, *, everything: bool = False
-) -> list[Grant]:
+async def list_grants(tx: Connection, now: int, *, everything: bool = False) -> list[Grant]:
     """Return the grants that still count, or all that were ever given, the oldest first."""
     still = "" if everything else _STILL
-    values = (constellation,) if everything else (constellation, now)
+    values = (tx.constellation,) if everything else (tx.constellation, now)
     rows = await tx.all(
         f"SELECT {_GRANT_COLUMNS} FROM grants WHERE constellation = ?{still} ORDER BY given_at, id",
         values,
@@ -288,11 +277,11 @@ _STILL = (
 )
 
 
-async def get_grant(tx: Connection, constellation: str, grant_id: str) -> Grant | None:
+async def get_grant(tx: Connection, grant_id: str) -> Grant | None:
     """Return a grant."""
     row = await tx.one(
         f"SELECT {_GRANT_COLUMNS} FROM grants WHERE constellation = ? AND id = ?",
-        (constellation, grant_id),
+        (tx.constellation, grant_id),
     )
     return _grant(row) if row else None
 
@@ -307,15 +296,15 @@ async def use_grant(tx: Connection, grant_id: str) -> bool:
     return changed > 0
 
 
-async def revoke_grant(tx: Connection, constellation: str, grant_id: str, at: int) -> bool:
+async def revoke_grant(tx: Connection, grant_id: str, at: int) -> bool:
     """Take a grant back; False if it was before."""
     changed = await tx.run(
         "UPDATE grants SET revoked_at = ? WHERE constellation = ? AND id = ?"
         " AND revoked_at IS NULL",
-        (at, constellation, grant_id),
+        (at, tx.constellation, grant_id),
     )
     if changed:
-        await tx.notify("grant", constellation)
+        await tx.notify("grant", tx.constellation)
     return changed > 0
 
 

@@ -5,20 +5,25 @@ writer thread drives it to its end in one go, since nothing on that connection e
 SQL and the logic around it are written once, and a transaction costs one thread hop, not one per
 statement. It follows that a topic function awaits its connection and nothing else.
 
+Every row of somebody belongs to a constellation, and a transaction is that of one: a topic function
+takes `tx.constellation` for its conditions and is not told it. `Database.for_constellation` gives
+another one over the same driver.
+
 SQL is the common subset of both engines, with `?` for values. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from asterism.errors import StoreTooNew, StoreTooOld
+from asterism.records import dataclass
 from asterism.types.agents import now_ms
 
 T = TypeVar("T")
@@ -29,6 +34,11 @@ Values = Sequence[Any]
 
 class Connection(Protocol):
     """A transaction under way."""
+
+    @property
+    def constellation(self) -> str:
+        """The constellation of its rows. Work for all of them, such as a lane, ignores it."""
+        ...
 
     async def run(self, sql: str, values: Values = ()) -> int:
         """Run a statement; return how many rows it changed."""
@@ -55,11 +65,13 @@ class Connection(Protocol):
         ...
 
     async def enqueue(self, agent_id: str) -> None:
-        """Put a lane to work in this transaction, where lanes are distributed; else do nothing."""
+        """Queue work for a lane in this transaction; without distributed lanes, do nothing."""
         ...
 
 
 Work = Callable[[Connection], Awaitable[T]]
+OF_OWN_AGENT = "EXISTS (SELECT 1 FROM agents x WHERE x.id = agent_id AND x.constellation = ?)"
+"""A condition on a row of an agent: the agent is of the constellation that the value names."""
 MAX_VALUES = 500
 """How many values one statement is given in a list at most; of more, several statements."""
 
@@ -70,11 +82,42 @@ def marks(count: int) -> str:
     return ", ".join("?" * count)
 
 
-class Database(Protocol):
-    """A database that is open. Errors are those of `asterism.errors`, whatever the driver."""
+async def end_tasks(tasks: Iterable[asyncio.Task[Any]], *, again: float = 1.0) -> None:
+    """Cancel tasks that go on for ever, and wait until all have ended.
 
-    distributed: bool
-    """True when several processes share it, so that lanes must be claimed."""
+    In Python 3.11 `asyncio.wait_for` loses a cancellation that comes together with the result it
+    waits for (https://github.com/python/cpython/issues/86296), and psycopg waits with it for every
+    answer. So a task that has not ended after `again` seconds is cancelled once more.
+    """
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        ended, left = await asyncio.wait(left, timeout=again)
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # nobody else asks for it
+
+
+class Database(Protocol):
+    """An open database. Every driver raises the errors of `asterism.errors`."""
+
+    @property
+    def constellation(self) -> str:
+        """The constellation that its transactions are of."""
+        ...
+
+    @property
+    def distributed(self) -> bool:
+        """True when several processes share it, so that lanes must be claimed."""
+        ...
+
+    def for_constellation(self, name: str) -> Database:
+        """Return the same database with transactions of another constellation.
+
+        It costs next to nothing. To close it closes the database.
+        """
+        ...
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction; on return it is durable. It may be run again on a clash."""
@@ -87,18 +130,18 @@ class Database(Protocol):
     async def listen(
         self,
         topic: str,
-        heard: Callable[[str], None],
+        on_payload: Callable[[str], None],
         *,
         missed: Callable[[], None] | None = None,
     ) -> None:
-        """Call `heard` on the event loop with each payload notified under `topic`, from now on.
+        """Call `on_payload` on the event loop with each payload notified under `topic`.
 
-        `missed` is called when something may have been notified that was not heard.
+        `missed` is called when a notification may have been lost.
         """
         ...
 
     def alone(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Hold a name: nobody else who uses this database does so at the same time.
+        """Lock a name for all processes that use this database.
 
         For work outside of transactions, in whatever process. It ends with the block, or with the
         process.
@@ -106,11 +149,11 @@ class Database(Protocol):
         ...
 
     async def check(self) -> list[str]:
-        """Return what is wrong with the database itself; empty when it is healthy."""
+        """Return the problems of the database; empty when it is healthy."""
         ...
 
     async def columns(self) -> dict[str, dict[str, str]]:
-        """Return the columns of each table with their types, those of snapshots inside too.
+        """Return the columns of each table with their types, also of snapshots inside.
 
         A table's name is as SQL wants it; one in a snapshot has that before it.
         """
@@ -124,13 +167,53 @@ class Database(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what is queued and let go."""
+        """Finish the queued work and close."""
         ...
+
+
+class Driver(Database, Protocol):
+    """A database that can run a transaction for any constellation."""
+
+    async def write_for(self, constellation: str, work: Work[T]) -> T:
+        """Run `work` in a transaction of a constellation; on return it is durable."""
+        ...
+
+    async def read_for(self, constellation: str, work: Work[T]) -> T:
+        """Run `work` on a read-only snapshot, for a constellation."""
+        ...
+
+
+class DatabaseView:
+    """A database for another constellation than the one it was opened for."""
+
+    def __init__(self, driver: Driver, constellation: str) -> None:
+        self.driver = driver
+        self.constellation = constellation
+        self.distributed = driver.distributed
+        # What is not about rows of somebody is the same for all.
+        self.listen = driver.listen
+        self.alone = driver.alone
+        self.check = driver.check
+        self.columns = driver.columns
+        self.scrub = driver.scrub
+        self.close = driver.close
+
+    def for_constellation(self, name: str) -> Database:
+        """Return the same database with transactions of another constellation."""
+        return self.driver.for_constellation(name)
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in a transaction; on return it is durable. It may be run again on a clash."""
+        return await self.driver.write_for(self.constellation, work)
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on a read-only snapshot."""
+        return await self.driver.read_for(self.constellation, work)
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of the schema, from the one before to `number`; the first one makes all tables."""
+    """A step of the schema, from the number before to `number`; the first makes all tables."""
 
     number: int
     name: str
@@ -140,13 +223,13 @@ class Migration:
 def load_migrations(directory: Path | None = None) -> list[Migration]:
     """Return the migrations of this release (or of another directory), in order."""
     place = files("asterism.store") / "migrations" if directory is None else directory
-    found = [
+    migrations = [
         Migration(int(entry.name[:4]), entry.name, entry.read_text("utf-8"))
         for entry in place.iterdir()
         if entry.name.endswith(".sql")
     ]
-    found.sort(key=lambda migration: migration.number)
-    return found
+    migrations.sort(key=lambda migration: migration.number)
+    return migrations
 
 
 async def schema_version(tx: Connection) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import orjson
@@ -25,17 +25,20 @@ def _source(row: Row) -> DocumentSource:
         include=tuple(options.get("include", ())),
         exclude=tuple(options.get("exclude", ())),
         audience=Audience.read(row[4]),
-        created_at=row[5],
-        synced_at=row[6],
+        created_at_ms=row[5],
+        synced_at_ms=row[6],
         paused=bool(options.get("paused")),
+        unread=options.get("unread", {}),
     )
 
 
 def _options(source: DocumentSource) -> str:
-    kept: dict[str, object] = {"include": source.include, "exclude": source.exclude}
+    options: dict[str, object] = {"include": source.include, "exclude": source.exclude}
     if source.paused:
-        kept["paused"] = True
-    return orjson.dumps(kept).decode()
+        options["paused"] = True
+    if source.unread:
+        options["unread"] = source.unread
+    return orjson.dumps(options).decode()
 
 
 def _document(row: Row) -> SourceDocument:
@@ -49,44 +52,45 @@ def _document(row: Row) -> SourceDocument:
         DocumentState(state),
         passages=passages,
         error=error,
-        read_at=read_at,
+        read_at_ms=read_at,
     )
 
 
 # -- sources ---------------------------------------------------------------------------------------
 
 
-async def create(tx: Connection, constellation: str, source: DocumentSource) -> bool:
+async def create(tx: Connection, source: DocumentSource) -> bool:
     """Store a source; False if its name is taken."""
     changed = await tx.run(
         f"INSERT INTO sources (constellation, {_SOURCE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (constellation, name) DO NOTHING",
         (
-            constellation,
+            tx.constellation,
             source.id,
             source.name,
             source.path,
             _options(source),
             str(source.audience),
-            source.created_at,
-            source.synced_at,
+            source.created_at_ms,
+            source.synced_at_ms,
         ),
     )
     return changed > 0
 
 
-async def named(tx: Connection, constellation: str, name: str) -> DocumentSource | None:
+async def by_name(tx: Connection, name: str) -> DocumentSource | None:
     """Return a source by its name."""
     row = await tx.one(
-        f"SELECT {_SOURCE} FROM sources WHERE constellation = ? AND name = ?", (constellation, name)
+        f"SELECT {_SOURCE} FROM sources WHERE constellation = ? AND name = ?",
+        (tx.constellation, name),
     )
     return _source(row) if row else None
 
 
-async def sources(tx: Connection, constellation: str) -> list[DocumentSource]:
+async def sources(tx: Connection) -> list[DocumentSource]:
     """Return all sources of a constellation by name."""
     rows = await tx.all(
-        f"SELECT {_SOURCE} FROM sources WHERE constellation = ? ORDER BY name", (constellation,)
+        f"SELECT {_SOURCE} FROM sources WHERE constellation = ? ORDER BY name", (tx.constellation,)
     )
     return [_source(row) for row in rows]
 
@@ -97,9 +101,16 @@ async def set_paused(tx: Connection, source: DocumentSource, *, paused: bool) ->
     await tx.run("UPDATE sources SET options = ? WHERE id = ?", (options, source.id))
 
 
-async def synced(tx: Connection, source_id: str, now: int) -> None:
-    """Note that everything in a source was looked at."""
-    await tx.run("UPDATE sources SET synced_at = ? WHERE id = ?", (now, source_id))
+async def mark_synced(
+    tx: Connection, source_id: str, now: int, unread: Mapping[str, int] | None = None
+) -> None:
+    """Note that everything in a source was looked at, and the files that are not read, by kind."""
+    row = await tx.one(f"SELECT {_SOURCE} FROM sources WHERE id = ?", (source_id,))
+    if row is not None:
+        options = _options(replace(_source(row), unread=unread or {}))
+        await tx.run(
+            "UPDATE sources SET synced_at = ?, options = ? WHERE id = ?", (now, options, source_id)
+        )
 
 
 async def remove(tx: Connection, source_id: str) -> None:
@@ -147,7 +158,7 @@ async def agents_of(tx: Connection, source_id: str) -> list[str]:
 async def documents(
     tx: Connection, source_id: str, *, after: str = "", most: int = 200
 ) -> list[SourceDocument]:
-    """Return documents of a source by path, those that come after one."""
+    """Return documents of a source by path, after a path."""
     rows = await tx.all(
         f"SELECT {_DOCUMENT} FROM documents WHERE source_id = ? AND path > ? ORDER BY path LIMIT ?",
         (source_id, after, most),
@@ -168,7 +179,7 @@ async def those(tx: Connection, source_id: str, paths: Sequence[str]) -> dict[st
 
 
 async def put(tx: Connection, document: SourceDocument) -> None:
-    """Store what became of a document, in the place of what was known before."""
+    """Store the new state of a document."""
     await tx.run(
         f"INSERT INTO documents ({_DOCUMENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (source_id, path) DO UPDATE SET digest = excluded.digest,"
@@ -183,7 +194,7 @@ async def put(tx: Connection, document: SourceDocument) -> None:
             document.state.value,
             document.passages,
             document.error,
-            document.read_at,
+            document.read_at_ms,
         ),
     )
 

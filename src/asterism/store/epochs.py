@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from asterism.records import dataclass
 from asterism.store.database import Connection, Row
 
 _COLUMNS = "agent_id, number, participants, first_seq, summary, sections, why, at"
@@ -49,7 +50,7 @@ async def begin(tx: Connection, epoch: Epoch) -> Epoch:
 
 
 async def hold(tx: Connection, agent_id: str) -> None:
-    """Let nobody else begin an epoch of an agent until this transaction ends."""
+    """Lock the epochs of an agent until this transaction ends."""
     await tx.run("UPDATE agents SET length = length WHERE id = ?", (agent_id,))
 
 
@@ -63,8 +64,8 @@ async def _insert(tx: Connection, epoch: Epoch) -> None:
     )
 
 
-async def stored(tx: Connection, epoch: Epoch) -> Epoch | None:
-    """Return an epoch as it was stored, whatever number it was given; None if it was not."""
+async def find(tx: Connection, epoch: Epoch) -> Epoch | None:
+    """Return an epoch as it was stored, under any number; None if it was not stored."""
     row = await tx.one(
         f"SELECT {_COLUMNS} FROM epochs WHERE agent_id = ? AND participants = ? AND number >= ?"
         " AND first_seq = ? AND at = ? AND sections = ? ORDER BY number LIMIT 1",

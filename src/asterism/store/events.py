@@ -1,19 +1,21 @@
-"""Events: what was done, by whom and why, each bound to the one before it by its hash."""
+"""Events of the audit log: each holds the hash of the event before it."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import Any, TypeVar, cast
 
 import orjson
 
 from asterism.errors import StoreError, StoreUnavailable
+from asterism.records import dataclass
 from asterism.store.database import Connection, Database, Row
 from asterism.telemetry.redaction import redact
+from asterism.times import Moment
 from asterism.types.turns import plain
 
 NOTHING = bytes(32)
@@ -45,12 +47,12 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedEvent:
     """An event in its place."""
 
     chain: str
     number: int
-    at: int
+    at_ms: int
     kind: str
     actor: str
     agent_id: str | None
@@ -60,6 +62,8 @@ class Recorded:
     salt: bytes | None
     digest: bytes
     hash: bytes
+
+    at = Moment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class Verified:
 
 
 def home_chain(constellation: str) -> str:
-    """Return the chain of what is done to a constellation as a whole; agents have their ids."""
+    """Return the chain of events about a whole constellation; the chain of an agent is its id."""
     return f"{_HOME}{constellation}"
 
 
@@ -108,16 +112,16 @@ def is_home(chain: str) -> bool:
 
 def body_bytes(body: Mapping[str, Any]) -> bytes:
     """Return a body as it is stored: JSON in which very long texts are cut."""
-    made = _json(body)
-    return made if len(made) <= _MAX_BODY_BYTES else _json(_cut(body))
+    encoded = _json(body)
+    return encoded if len(encoded) <= _MAX_BODY_BYTES else _json(_cut(body))
 
 
 def _json(body: object) -> bytes:
     try:
         return orjson.dumps(body, default=str)
     except TypeError:  # a lone surrogate, which is not UTF-8, or a key that is no text
-        said = json.dumps(body, default=str, separators=(",", ":"), ensure_ascii=False)
-        return said.encode("utf-8", "replace")
+        text = json.dumps(body, default=str, separators=(",", ":"), ensure_ascii=False)
+        return text.encode("utf-8", "replace")
 
 
 def _cut(value: object) -> object:
@@ -127,9 +131,9 @@ def _cut(value: object) -> object:
         return f"{value[:_MAX_TEXT_LENGTH]}… ({len(value):,} characters)"
     if isinstance(value, Mapping):
         named = cast("Mapping[object, object]", value)
-        return {str(name): _cut(one) for name, one in list(named.items())[:_MAX_CUT_ITEMS]}
+        return {str(name): _cut(item) for name, item in list(named.items())[:_MAX_CUT_ITEMS]}
     if isinstance(value, list | tuple):
-        return [_cut(one) for one in cast("Sequence[object]", value)[:_MAX_CUT_ITEMS]]
+        return [_cut(item) for item in cast("Sequence[object]", value)[:_MAX_CUT_ITEMS]]
     return value
 
 
@@ -137,7 +141,7 @@ _MAX_CUT_ITEMS = 1_000
 
 
 def digest_of(salt: bytes, body: bytes) -> bytes:
-    """Return what stands for a body in the chain; without the salt, it tells nothing."""
+    """Return the hash of a body for the chain; without the salt, it reveals nothing."""
     return sha256(salt + body).digest()
 
 
@@ -219,9 +223,9 @@ def _linked(chain: str, length: int, before: bytes, events: Sequence[Event]) -> 
     return rows
 
 
-def _recorded(row: Row) -> Recorded:
+def _recorded(row: Row) -> RecordedEvent:
     chain, number, at, kind, actor, agent_id, turn_id, body, salt, digest, own = row
-    return Recorded(
+    return RecordedEvent(
         chain,
         number,
         at,
@@ -238,7 +242,6 @@ def _recorded(row: Row) -> Recorded:
 
 async def page(
     tx: Connection,
-    constellation: str,
     *,
     agent_id: str | None = None,
     kind: str | None = None,
@@ -248,12 +251,11 @@ async def page(
     until: int | None = None,
     limit: int = 50,
     before: tuple[int, str, int] | None = None,
-) -> list[Recorded]:
+) -> list[RecordedEvent]:
     """Return events of a constellation, the newest first.
 
     Args:
         tx: A transaction.
-        constellation: Whose.
         agent_id: Only those in an agent's chain, or about it.
         kind: Only those of a kind, such as `call.denied`, or all of a thing, such as `call`.
         actor: Only what this one did.
@@ -263,10 +265,10 @@ async def page(
         limit: How many at most.
         before: Time, chain and number of the last one of the page before.
     """
-    home = home_chain(constellation)
+    home = home_chain(tx.constellation)
     if agent_id is None:
         such = ["(chain = ? OR chain IN (SELECT id FROM agents WHERE constellation = ?))"]
-        values: list[object] = [home, constellation]
+        values: list[object] = [home, tx.constellation]
     else:
         such = ["(chain = ? OR (chain = ? AND agent_id = ?))"]
         values = [agent_id, home, agent_id]
@@ -294,7 +296,7 @@ async def page(
     return [_recorded(row) for row in rows]
 
 
-async def get(tx: Connection, chain: str, number: int) -> Recorded | None:
+async def get(tx: Connection, chain: str, number: int) -> RecordedEvent | None:
     """Return one event."""
     row = await tx.one(
         f"SELECT {_COLUMNS} FROM events WHERE chain = ? AND number = ?", (chain, number)
@@ -316,30 +318,30 @@ async def heads(tx: Connection) -> list[Head]:
     return [Head(*row) for row in rows]
 
 
-async def chains_of(tx: Connection, constellation: str) -> list[str]:
+async def chains_of(tx: Connection) -> list[str]:
     """Return the chains of a constellation, its own first."""
-    home = home_chain(constellation)
+    home = home_chain(tx.constellation)
     rows = await tx.all(
         "SELECT id FROM chains WHERE id IN (SELECT id FROM agents WHERE constellation = ?)"
         " ORDER BY id",
-        (constellation,),
+        (tx.constellation,),
     )
     return [home, *(row[0] for row in rows)]
 
 
-async def anchor(tx: Connection, constellation: str, at: int) -> int:
+async def anchor(tx: Connection, at: int) -> int:
     """Write into the home's chain how far the others have come since; return how many had."""
     rows = await tx.all(
         "SELECT c.id, c.length, c.hash FROM chains c LEFT JOIN anchors a ON a.chain = c.id"
         " WHERE (a.length IS NULL OR c.length > a.length)"
         " AND c.id IN (SELECT id FROM agents WHERE constellation = ?) ORDER BY c.id",
-        (constellation,),
+        (tx.constellation,),
     )
-    home = home_chain(constellation)
+    home = home_chain(tx.constellation)
     for first in range(0, len(rows), _ANCHORS_AT_ONCE):
         some = rows[first : first + _ANCHORS_AT_ONCE]
-        told = {chain: [length, bytes(own).hex()] for chain, length, own in some}
-        body = {"what": f"heads of {len(told)} chains", "heads": told}
+        heads = {chain: [length, bytes(own).hex()] for chain, length, own in some}
+        body = {"what": f"heads of {len(heads)} chains", "heads": heads}
         await append(tx, home, [Event(ANCHORED, "asterism", at, body)])
         await tx.run_many(
             "INSERT INTO anchors (chain, length) VALUES (?, ?)"
@@ -386,7 +388,7 @@ class _Walk:
     noted: int = field(default=0)
 
     def flaw(self, number: int | None, what: str) -> None:
-        """Note what is wrong; of many things in one chain, the first ones."""
+        """Note a flaw; only the first flaws of each chain are kept."""
         self.noted += 1
         if self.noted <= _MAX_FLAWS:
             self.flaws.append(Flaw(self.chain, number, what))
@@ -447,7 +449,9 @@ class _Walk:
     def _gather_emptied(self, number: int, body: bytes) -> None:
         try:
             for chain, spans in orjson.loads(body)["emptied"].items():
-                self.named.setdefault(chain, []).extend((int(one), int(two)) for one, two in spans)
+                self.named.setdefault(chain, []).extend(
+                    (int(first), int(last)) for first, last in spans
+                )
         except (ValueError, KeyError, TypeError, AttributeError):
             self.flaw(number, "it does not say which bodies were forgotten")
 
@@ -484,53 +488,55 @@ async def verify(
     database: Database, progress: Callable[[int], None] | None = None, *, batch: int = _BATCH
 ) -> Verified:
     """Go through all chains of a database, in batches; events may be appended meanwhile."""
-    found = Verified()
+    result = Verified()
     known: Anchors = {}
     named: dict[str, Spans] = {}
     walks: list[tuple[_Walk, _End]] = []
     # First, since an agent that is made meanwhile has its event in the same transaction.
-    there = await _there(database, found)
-    names = await _names(database.read, found)
+    there = await _there(database, result)
+    names = await _names(database.read, result)
     # What the home's chain knows of the others has to be read before them.
-    for chain in sorted(names, key=lambda one: (not is_home(one), one)):
-        walk = _Walk(chain, found.flaws, known.pop(chain, {}), known, named)
-        end = await _follow(database.read, walk, batch, found, progress)
-        found.events += walk.events
+    for chain in sorted(names, key=lambda name: (not is_home(name), name)):
+        walk = _Walk(chain, result.flaws, known.pop(chain, {}), known, named)
+        end = await _follow(database.read, walk, batch, result, progress)
+        result.events += walk.events
         walks.append((walk, end))
-    walks = await _read_on(database, walks, batch, found)
+    walks = await _read_on(database, walks, batch, result)
     for walk, end in walks:
-        found.forgotten += walk.forgotten
+        result.forgotten += walk.forgotten
         if end.reached:
             walk.end(end.head)
         if end.head is not None:
-            found.heads.append(end.head)
+            result.heads.append(end.head)
         for number in walk.unnamed():
             walk.flaw(number, "its body is gone, and no forgetting has named it")
     for chain in sorted(known):
-        found.flaws.append(Flaw(chain, None, "the home's chain knows it, and all of it is missing"))
+        result.flaws.append(
+            Flaw(chain, None, "the home's chain knows it, and all of it is missing")
+        )
     # A chain that cannot be read is told as such; what it says is not missing.
     if all(end.reached for _, end in walks):
         # What is told of a chain above is told once.
-        about: set[str | None] = {flaw.chain for flaw in found.flaws}
+        about: set[str | None] = {flaw.chain for flaw in result.flaws}
         about.update(*(walk.about for walk, _ in walks))
-        found.flaws += _without_events(there, about)
-    return found
+        result.flaws += _without_events(there, about)
+    return result
 
 
-async def _there(database: Database, found: Verified) -> dict[str, int]:
+async def _there(database: Database, result: Verified) -> dict[str, int]:
     """Return the agents that there are, or of which there are turns, each with how many."""
 
     async def read(tx: Connection) -> dict[str, int]:
-        made = await tx.all("SELECT id FROM agents")
+        agents = await tx.all("SELECT id FROM agents")
         turns = await tx.all("SELECT agent_id, COUNT(*) FROM turns GROUP BY agent_id")
-        return {row[0]: 0 for row in made} | {row[0]: int(row[1]) for row in turns}
+        return {row[0]: 0 for row in agents} | {row[0]: int(row[1]) for row in turns}
 
     try:
         return await database.read(read)
     except StoreUnavailable:
         raise
     except _UNREADABLE as error:
-        found.flaws.append(Flaw("", None, f"the agents and turns cannot be read ({error})"))
+        result.flaws.append(Flaw("", None, f"the agents and turns cannot be read ({error})"))
         return {}
 
 
@@ -539,8 +545,10 @@ def _without_events(there: dict[str, int], about: Collection[str | None]) -> Ite
     silent = {agent_id: turns for agent_id, turns in there.items() if agent_id not in about}
     if silent and silent.keys() == there.keys():
         turns = sum(silent.values())
-        said = f"there are {len(silent):,} agents and {turns:,} turns, and no event is about them"
-        yield Flaw("", None, said)
+        problem = (
+            f"there are {len(silent):,} agents and {turns:,} turns, and no event is about them"
+        )
+        yield Flaw("", None, problem)
         return
     busy = [(agent_id, turns) for agent_id, turns in sorted(silent.items()) if turns]
     for agent_id, turns in busy[:_MAX_FLAWS]:
@@ -557,7 +565,7 @@ class _End:
 
 
 async def _read_on(
-    database: Database, walks: list[tuple[_Walk, _End]], batch: int, found: Verified
+    database: Database, walks: list[tuple[_Walk, _End]], batch: int, result: Verified
 ) -> list[tuple[_Walk, _End]]:
     """Read what was appended to the homes' chains meanwhile, if a body is gone that none names.
 
@@ -569,16 +577,16 @@ async def _read_on(
     for walk, end in walks:
         if is_home(walk.chain) and end.reached:
             before, walk.known = walk.events, {}  # the other chains were compared before
-            end = await _follow(database.read, walk, batch, found, None)  # noqa: PLW2901
-            found.events += walk.events - before
+            end = await _follow(database.read, walk, batch, result, None)  # noqa: PLW2901
+            result.events += walk.events - before
         ends.append((walk, end))
     return ends
 
 
 async def _names(
-    read: Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any]], found: Verified
+    read: Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any]], result: Verified
 ) -> set[str]:
-    """Return all chains: those with a head, and those with events."""
+    """Return all chains that have a head or events."""
     names: set[str] = set()
 
     async def next_name(tx: Connection) -> str | None:
@@ -589,13 +597,13 @@ async def _names(
 
     seen: list[str] = []
     try:
-        names.update(one.chain for one in await read(heads))
+        names.update(head.chain for head in await read(heads))
         while (name := await read(next_name)) is not None:
             seen.append(name)
     except StoreUnavailable:
         raise
     except _UNREADABLE as error:
-        found.flaws.append(Flaw("", None, f"the names of the chains cannot be read ({error})"))
+        result.flaws.append(Flaw("", None, f"the names of the chains cannot be read ({error})"))
     return names | set(seen)
 
 
@@ -603,7 +611,7 @@ async def _follow(
     read: Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any]],
     walk: _Walk,
     batch: int,
-    found: Verified,
+    result: Verified,
     progress: Callable[[int], None] | None,
 ) -> _End:
     """Walk along one chain to its end, and return it."""
@@ -636,7 +644,7 @@ async def _follow(
             continue
         limit = batch if limit == batch else min(batch, limit * 10)
         if progress is not None:
-            progress(found.events + walk.events)
+            progress(result.events + walk.events)
         if ended:
             return _End(reached=True, head=head)
 
@@ -668,9 +676,9 @@ async def _skip(
 _OURS = "agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
 
 
-async def read(tx: Connection, constellation: str) -> Figures:
+async def read(tx: Connection) -> Figures:
     """Return the figures of a constellation."""
-    own = (constellation,)
+    own = (tx.constellation,)
 
     async def one(sql: str) -> tuple[Any, ...]:
         return await tx.one(sql, own) or (0, None)

@@ -9,13 +9,13 @@ A place is what stands before a table's name: nothing, or a snapshot's name and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
 from asterism.errors import StoreError
+from asterism.records import dataclass
 from asterism.store import events
 from asterism.store.database import Connection, Row, Work
 from asterism.store.events import EMPTIED, Event, home_chain
@@ -100,9 +100,10 @@ async def set_column(
 
 
 async def note_memory(tx: Connection, agent_ids: Sequence[str]) -> None:
-    """Count a change of what agents see of memory."""
+    """Count a change of the memory that agents see."""
     await tx.run_many(
-        "UPDATE agents SET memory = memory + 1 WHERE id = ?", [(one,) for one in agent_ids]
+        "UPDATE agents SET memory = memory + 1 WHERE id = ?",
+        [(agent_id,) for agent_id in agent_ids],
     )
 
 
@@ -111,7 +112,7 @@ async def note_memory(tx: Connection, agent_ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequest:
-    """In which constellation something is forgotten, by whom, when, and for which receipt."""
+    """A request to forget: its constellation, actor, time and receipt."""
 
     constellation: str
     by: str
@@ -147,7 +148,7 @@ async def empty_events(
             "emptied": emptied,
         }
         named.append(Event(EMPTIED, request.by, request.at, body))
-    await events.append(tx, home_chain(request.constellation), named, place=place)
+    await events.append(tx, home_chain(tx.constellation), named, place=place)
 
 
 def _spans(sorted_events: Sequence[tuple[str, int]]) -> list[tuple[str, int, int]]:
@@ -164,31 +165,31 @@ def _spans(sorted_events: Sequence[tuple[str, int]]) -> list[tuple[str, int, int
 # -- tombstones --------------------------------------------------------------------------------
 
 
-async def tombstones(tx: Connection, constellation: str) -> list[Row]:
+async def tombstones(tx: Connection) -> list[Row]:
     """Return (id, by whom, reason, marks, receipt, at) of all that was forgotten."""
     return await tx.all(
         "SELECT id, by_whom, reason, marks, receipt, at FROM tombstones WHERE constellation = ?"
         " ORDER BY at, id",
-        (constellation,),
+        (tx.constellation,),
     )
 
 
-async def put_tombstone(tx: Connection, constellation: str, row: Row) -> None:
+async def put_tombstone(tx: Connection, row: Row) -> None:
     """Store (id, by whom, reason, marks, receipt, at); it may be there already."""
     await tx.run(
         "INSERT INTO tombstones (constellation, id, by_whom, reason, marks, receipt, at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (id) DO UPDATE SET receipt = excluded.receipt",
-        (constellation, *row),
+        (tx.constellation, *row),
     )
-    await tx.notify(FORGOTTEN, constellation)
+    await tx.notify(FORGOTTEN, tx.constellation)
 
 
 # -- other files -------------------------------------------------------------------------------
 
 
-def rewrite_file(path: Path, work: Work[T]) -> T:
-    """Run `work` in a transaction on another SQLite file, then write all of its pages anew."""
+def rewrite_file(path: Path, constellation: str, work: Work[T]) -> T:
+    """Run `work` in a transaction on another SQLite file, then rewrite all of its pages."""
 
     def explain(error: apsw.Error) -> Exception:
         return StoreError(f"{path.name} is not a database that can be changed ({error}).")
@@ -199,7 +200,7 @@ def rewrite_file(path: Path, work: Work[T]) -> T:
         # Without a log there is one file, and nothing beside it.
         raw.execute("PRAGMA journal_mode=DELETE").fetchall()
         raw.execute("BEGIN IMMEDIATE")
-        result = drive(work, SQLiteConnection(raw, explain))
+        result = drive(work, SQLiteConnection(raw, explain, constellation))
         raw.execute("COMMIT")
         raw.execute("VACUUM")
     except apsw.Error as error:

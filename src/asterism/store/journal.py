@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from asterism.errors import LaneLost
-from asterism.store.database import Connection, Row
+from asterism.records import dataclass
+from asterism.store.database import OF_OWN_AGENT, Connection, Row
 from asterism.types.agents import Blob, Trust
 from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, Usage, trust_of
 
@@ -29,20 +30,20 @@ class Draft:
     kind: EntryKind
     key: str
     body: bytes
-    at: int
+    at_ms: int
     meta: str | None = None
 
     def in_epoch(self, number: int) -> Draft:
         """Return the entry with the epoch that its model was asked in, if it is a reply."""
         if self.kind is not EntryKind.REPLY or self.meta is None:
             return self
-        kept: dict[str, Any] = orjson.loads(self.meta)
-        return replace(self, meta=orjson.dumps(kept | {"epoch": number}).decode())
+        stored: dict[str, Any] = orjson.loads(self.meta)
+        return replace(self, meta=orjson.dumps(stored | {"epoch": number}).decode())
 
-    def trusted(self, trust: Trust) -> Draft:
-        """Return the entry with how far it is trusted by itself, whatever else its turn reads."""
-        kept: dict[str, Any] = orjson.loads(self.meta) if self.meta else {}
-        return replace(self, meta=orjson.dumps(kept | {"trust": trust.value}).decode())
+    def with_trust(self, trust: Trust) -> Draft:
+        """Return the entry with its own trust, independent of what its turn reads."""
+        stored: dict[str, Any] = orjson.loads(self.meta) if self.meta else {}
+        return replace(self, meta=orjson.dumps(stored | {"trust": trust.value}).decode())
 
 
 _ENTRY = "seq, turn_id, kind, key, body, meta, at"
@@ -70,13 +71,13 @@ def _turn(row: Row) -> TurnRecord:
         reply_to=row[4],
         first_seq=row[5],
         last_seq=row[6],
-        opened_at=row[7],
-        ended_at=row[8],
+        opened_at_ms=row[7],
+        ended_at_ms=row[8],
         usage=Usage(row[9], row[10], row[11]),
         error=row[12],
         audience=row[13],
         trust=row[14],
-        arrived_at=row[15],
+        arrived_at_ms=row[15],
         stopping=row[16],
     )
 
@@ -119,7 +120,16 @@ async def append(
     await tx.run_many(
         _WRITE,
         [
-            (agent_id, seq, turn_id, draft.kind.value, draft.key, draft.body, draft.meta, draft.at)
+            (
+                agent_id,
+                seq,
+                turn_id,
+                draft.kind.value,
+                draft.key,
+                draft.body,
+                draft.meta,
+                draft.at_ms,
+            )
             for seq, draft in enumerate(drafts, length + 1)
         ],
     )
@@ -129,7 +139,7 @@ async def append(
 async def append_ended(
     tx: Connection, claim: Claim, length: int, turns: Sequence[tuple[TurnRecord, Sequence[Draft]]]
 ) -> None:
-    """Append turns that have ended, one after the other, to a journal of `length` entries."""
+    """Append ended turns in order to a journal of `length` entries."""
     agent_id = claim.agent_id
     drafts = [(record.id, draft) for record, entries in turns for draft in entries]
     row = await tx.one(
@@ -142,7 +152,16 @@ async def append_ended(
     await tx.run_many(
         _WRITE,
         [
-            (agent_id, seq, turn_id, draft.kind.value, draft.key, draft.body, draft.meta, draft.at)
+            (
+                agent_id,
+                seq,
+                turn_id,
+                draft.kind.value,
+                draft.key,
+                draft.body,
+                draft.meta,
+                draft.at_ms,
+            )
             for seq, (turn_id, draft) in enumerate(drafts, length + 1)
         ],
     )
@@ -172,31 +191,31 @@ def _opened(turn: TurnRecord, last_seq: int) -> Row:
         turn.reply_to,
         turn.first_seq,
         last_seq,
-        turn.opened_at,
-        turn.ended_at,
+        turn.opened_at_ms,
+        turn.ended_at_ms,
         turn.usage.input,
         turn.usage.output,
         turn.usage.cached,
         turn.error,
         turn.audience,
         turn.trust,
-        turn.arrived_at,
+        turn.arrived_at_ms,
         turn.stopping,
     )
 
 
-async def update_turn(tx: Connection, turn: TurnRecord) -> None:
-    """Store where a turn stands now; how it was opened stays as it is."""
+async def update_turn(tx: Connection, turn: TurnRecord, last_seq: int) -> None:
+    """Store where a turn stands now, with its last entry; how it was opened stays as it is."""
     await tx.run(
         "UPDATE turns SET state = ?, last_seq = ?, tokens_in = ?, tokens_out = ?,"
         " tokens_cached = ?, ended_at = ?, error = ?, audience = ?, trust = ? WHERE id = ?",
         (
             turn.state.value,
-            turn.last_seq,
+            last_seq,
             turn.usage.input,
             turn.usage.output,
             turn.usage.cached,
-            turn.ended_at,
+            turn.ended_at_ms,
             turn.error,
             turn.audience,
             turn.trust,
@@ -208,19 +227,30 @@ async def update_turn(tx: Connection, turn: TurnRecord) -> None:
 async def stop_turn(tx: Connection, turn_id: str, reason: str) -> bool:
     """Keep an open turn from going on after an interruption; False if it is not open."""
     changed = await tx.run(
-        "UPDATE turns SET stopping = COALESCE(stopping, ?) WHERE id = ? AND state = 'open'",
-        (reason, turn_id),
+        "UPDATE turns SET stopping = COALESCE(stopping, ?) WHERE id = ? AND state = 'open'"
+        f" AND {OF_OWN_AGENT}",
+        (reason, turn_id, tx.constellation),
     )
     return changed > 0
 
 
 async def turn(tx: Connection, turn_id: str) -> TurnRecord | None:
     """Return a turn."""
-    row = await tx.one(f"SELECT {_TURN} FROM turns WHERE id = ?", (turn_id,))
+    row = await tx.one(
+        f"SELECT {_TURN} FROM turns WHERE id = ? AND {OF_OWN_AGENT}", (turn_id, tx.constellation)
+    )
     return _turn(row) if row else None
 
 
-async def interrupted(tx: Connection, agent_id: str) -> TurnRecord | None:
+async def turn_of(tx: Connection, agent_id: str, turn_id: str) -> TurnRecord | None:
+    """Return a turn of an agent of any constellation: a lane works for all of them."""
+    row = await tx.one(
+        f"SELECT {_TURN} FROM turns WHERE id = ? AND agent_id = ?", (turn_id, agent_id)
+    )
+    return _turn(row) if row else None
+
+
+async def find_open_turn(tx: Connection, agent_id: str) -> TurnRecord | None:
     """Return the turn of an agent that is open; there is at most one."""
     row = await tx.one(
         f"SELECT {_TURN} FROM turns WHERE agent_id = ? AND state = 'open' ORDER BY first_seq",
@@ -235,27 +265,25 @@ async def unfinished(tx: Connection, agent_id: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-async def all_interrupted(tx: Connection, constellation: str) -> list[TurnRecord]:
+async def all_interrupted(tx: Connection) -> list[TurnRecord]:
     """Return the open turns of all agents."""
     rows = await tx.all(
         f"SELECT {_TURN} FROM turns WHERE state = 'open'"
         " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
-        (constellation,),
+        (tx.constellation,),
     )
     return [_turn(row) for row in rows]
 
 
-async def turns_of(
-    tx: Connection, constellation: str, agent_id: str | None, limit: int
-) -> list[TurnRecord]:
+async def turns_of(tx: Connection, agent_id: str | None, limit: int) -> list[TurnRecord]:
     """Return the latest turns, of one agent or of all, newest first."""
     columns = ", ".join(f"t.{name.strip()}" for name in _TURN.split(","))
-    one = " AND t.agent_id = ?" if agent_id else ""
+    condition = " AND t.agent_id = ?" if agent_id else ""
     newest_first = "t.first_seq DESC" if agent_id else "t.opened_at DESC, t.id DESC"
-    values = (constellation, agent_id, limit) if agent_id else (constellation, limit)
+    values = (tx.constellation, agent_id, limit) if agent_id else (tx.constellation, limit)
     rows = await tx.all(
         f"SELECT {columns} FROM turns t JOIN agents a ON a.id = t.agent_id"
-        f" WHERE a.constellation = ?{one} ORDER BY {newest_first} LIMIT ?",
+        f" WHERE a.constellation = ?{condition} ORDER BY {newest_first} LIMIT ?",
         values,
     )
     return [_turn(row) for row in rows]
@@ -289,7 +317,7 @@ class VisibleEntry:
     turn_id: str
     kind: EntryKind
     body: bytes
-    at: int
+    at_ms: int
     audience: str | None
     """That of its turn; None: the owner."""
     trust: Trust
@@ -299,7 +327,7 @@ class VisibleEntry:
 
     @staticmethod
     def from_row(row: Row) -> VisibleEntry:
-        """Return what a row of `TOLD` says."""
+        """Return the entry in a row of `TOLD`."""
         return VisibleEntry(
             *(row[0], row[1], EntryKind(row[2]), row[3], row[4], row[5]),
             trust=trust_of(row[8], row[6]),
@@ -325,8 +353,20 @@ async def told(
         f" AND e.kind IN ('message', 'reply', 'result'){limit or ' ORDER BY e.seq'}",
         (agent_id, first, last) if newest is None else (agent_id, first, last, newest),
     )
-    found = [VisibleEntry.from_row(row) for row in rows]
-    return found if newest is None else found[::-1]
+    entries = [VisibleEntry.from_row(row) for row in rows]
+    return entries if newest is None else entries[::-1]
+
+
+async def opening_messages(
+    tx: Connection, agent_id: str, first: int, last: int, newest: int
+) -> list[VisibleEntry]:
+    """Return the newest messages of a stretch that opened a turn which was answered, in order."""
+    rows = await tx.all(
+        f"{TOLD} WHERE e.agent_id = ? AND e.seq BETWEEN ? AND ? AND e.kind = 'message'"
+        " AND e.key = 'in' AND t.state = 'done' ORDER BY e.seq DESC LIMIT ?",
+        (agent_id, first, last, newest),
+    )
+    return [VisibleEntry.from_row(row) for row in reversed(rows)]
 
 
 async def newest(tx: Connection, agent_id: str, first: int, last: int, most: int) -> list[Entry]:
@@ -394,7 +434,7 @@ async def put_blob(tx: Connection, blob: Blob, at: int) -> None:
 
 
 async def get_blob(tx: Connection, ids: Sequence[str]) -> dict[str, Blob]:
-    """Return those blobs that are there, by id."""
+    """Return the stored blobs among `ids`, by id."""
     marks = ", ".join("?" * len(ids))
     rows = await tx.all(f"SELECT id, type, body FROM blobs WHERE id IN ({marks})", tuple(ids))
     return {row[0]: Blob(row[0], row[1], bytes(row[2])) for row in rows}

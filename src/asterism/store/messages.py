@@ -1,11 +1,12 @@
-"""The inbox at rest: accepted once, waiting in order of arrival."""
+"""Messages at rest: the inbox (accepted once, in order of arrival), the outbox, schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from asterism.store.database import Connection, Row, marks
+from asterism.store.database import OF_OWN_AGENT, Connection, Row, marks
+from asterism.types.agents import Schedule
 from asterism.types.turns import Delivery, InboxItem, InboxKind, MessageOrigin
 
 _NEW = (
@@ -20,24 +21,19 @@ def _item(row: Row) -> InboxItem:
 
 
 async def accept_once(
-    tx: Connection,
-    constellation: str,
-    channel: str,
-    external_id: str,
-    message_id: str,
-    agent_id: str,
+    tx: Connection, channel: str, external_id: str, message_id: str, agent_id: str
 ) -> tuple[str, str] | None:
     """Note an external id. Return the (message, agent) that had it before, or None if it is new."""
     new = await tx.one(
         "INSERT INTO accepted VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING message_id",
-        (constellation, channel, external_id, message_id, agent_id),
+        (tx.constellation, channel, external_id, message_id, agent_id),
     )
     if new is not None:
         return None
     former = await tx.one(
         "SELECT message_id, agent_id FROM accepted"
         " WHERE constellation = ? AND channel = ? AND external_id = ?",
-        (constellation, channel, external_id),
+        (tx.constellation, channel, external_id),
     )
     assert former is not None
     return former[0], former[1]
@@ -60,16 +56,16 @@ async def put_message(
     `participants` are those present, resolved to persons. Without `announce` the caller wakes the
     lane in its own process after the commit.
     """
-    told = (origin.channel, body, at, origin.sender, origin.reply_to, schema, participants, None)
-    return await _put(tx, agent_id, message_id, InboxKind.MESSAGE, told, announce=announce)
+    columns = (origin.channel, body, at, origin.sender, origin.reply_to, schema, participants, None)
+    return await _put(tx, agent_id, message_id, InboxKind.MESSAGE, columns, announce=announce)
 
 
 async def put_decision(
     tx: Connection, agent_id: str, decision_id: str, turn_id: str, body: bytes, at: int
 ) -> InboxItem | None:
     """Put the answer to a question of a parked turn at the end of an agent's inbox."""
-    told = ("", body, at, None, None, None, None, turn_id)
-    return await _put(tx, agent_id, decision_id, InboxKind.DECISION, told, announce=True)
+    columns = ("", body, at, None, None, None, None, turn_id)
+    return await _put(tx, agent_id, decision_id, InboxKind.DECISION, columns, announce=True)
 
 
 async def _put(
@@ -98,33 +94,31 @@ async def _put(
 
 
 async def first(tx: Connection, agent_id: str) -> InboxItem | None:
-    """Return what has waited longest for this agent."""
+    """Return the oldest waiting item of this agent."""
     row = await tx.one(
         f"SELECT {_ITEM} FROM inbox WHERE agent_id = ? ORDER BY arrival LIMIT 1", (agent_id,)
     )
     return _item(row) if row else None
 
 
-async def waiting(
-    tx: Connection, constellation: str, agent_id: str | None = None
-) -> list[InboxItem]:
+async def waiting(tx: Connection, agent_id: str | None = None) -> list[InboxItem]:
     """Return everything that waits, in order of arrival for each agent."""
-    one = " AND agent_id = ?" if agent_id else ""
+    condition = " AND agent_id = ?" if agent_id else ""
     rows = await tx.all(
         f"SELECT {_ITEM} FROM inbox"
-        f" WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?){one}"
+        f" WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?){condition}"
         " ORDER BY agent_id, arrival",
-        (constellation, agent_id) if agent_id else (constellation,),
+        (tx.constellation, agent_id) if agent_id else (tx.constellation,),
     )
     return [_item(row) for row in rows]
 
 
-async def count(tx: Connection, constellation: str) -> int:
+async def count(tx: Connection) -> int:
     """Return how much waits."""
     row = await tx.one(
         "SELECT COUNT(*) FROM inbox"
         " WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
-        (constellation,),
+        (tx.constellation,),
     )
     return int(row[0]) if row else 0
 
@@ -154,15 +148,18 @@ async def stop(tx: Connection, message_id: str, reason: str) -> str | None:
     """
     row = await tx.one(
         "UPDATE inbox SET stopped = ? WHERE id = ? AND kind = 'message' AND stopped IS NULL"
-        " RETURNING agent_id",
-        (reason, message_id),
+        f" AND {OF_OWN_AGENT} RETURNING agent_id",
+        (reason, message_id, tx.constellation),
     )
     return row[0] if row else None
 
 
 async def find(tx: Connection, message_id: str) -> InboxItem | None:
     """Return a waiting item by its id."""
-    row = await tx.one(f"SELECT {_ITEM} FROM inbox WHERE id = ?", (message_id,))
+    row = await tx.one(
+        f"SELECT {_ITEM} FROM inbox WHERE id = ? AND {OF_OWN_AGENT}",
+        (message_id, tx.constellation),
+    )
     return _item(row) if row else None
 
 
@@ -200,8 +197,8 @@ async def put_delivery(tx: Connection, delivery: Delivery) -> None:
             delivery.text,
             delivery.attempts,
             delivery.state,
-            delivery.next_at,
-            delivery.created_at,
+            delivery.next_at_ms,
+            delivery.created_at_ms,
             delivery.error,
             delivery.channel,
             delivery.target,
@@ -234,7 +231,7 @@ async def claim_delivery(
     changed = await tx.run(
         "UPDATE outbox SET attempts = attempts + 1, next_at = ?, claimed_by = ?"
         " WHERE key = ? AND state = 'waiting' AND next_at = ? AND attempts = ?",
-        (until, worker, delivery.key, delivery.next_at, delivery.attempts),
+        (until, worker, delivery.key, delivery.next_at_ms, delivery.attempts),
     )
     return changed > 0
 
@@ -300,12 +297,10 @@ async def release_claims_of_deliveries(tx: Connection, now: int) -> None:
     )
 
 
-async def list_deliveries(
-    tx: Connection, constellation: str, state: str | None, most: int
-) -> list[Delivery]:
+async def list_deliveries(tx: Connection, state: str | None, most: int) -> list[Delivery]:
     """Return deliveries in a state (or all that are not sent), oldest first."""
     where = "state <> 'sent'" if state is None else "state = ?"
-    values = (constellation, most) if state is None else (constellation, state, most)
+    values = (tx.constellation, most) if state is None else (tx.constellation, state, most)
     rows = await tx.all(
         f"SELECT {_DELIVERY} FROM outbox"
         f" WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?) AND {where}"
@@ -313,3 +308,85 @@ async def list_deliveries(
         values,
     )
     return [_delivery(row) for row in rows]
+
+
+_SCHEDULE = "id, agent_id, text, due_at, cron, channel, reply_to, created_at, participants, zone"
+
+
+def _schedule(row: Row) -> Schedule:
+    return Schedule(*row)
+
+
+async def put_schedule(tx: Connection, schedule: Schedule) -> None:
+    """Store a schedule."""
+    await tx.run(
+        f"INSERT INTO schedules ({_SCHEDULE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
+        (
+            schedule.id,
+            schedule.agent_id,
+            schedule.text,
+            schedule.due_at_ms,
+            schedule.cron,
+            schedule.channel,
+            schedule.reply_to,
+            schedule.created_at_ms,
+            schedule.participants,
+            schedule.zone,
+        ),
+    )
+
+
+async def due_schedules(tx: Connection, now: int, most: int) -> list[Schedule]:
+    """Return schedules that have fallen due, the longest overdue first."""
+    rows = await tx.all(
+        f"SELECT {_SCHEDULE} FROM schedules WHERE due_at <= ? ORDER BY due_at, id LIMIT ?",
+        (now, most),
+    )
+    return [_schedule(row) for row in rows]
+
+
+async def next_schedule_time(tx: Connection) -> int | None:
+    """Return when the next schedule falls due."""
+    row = await tx.one("SELECT MIN(due_at) FROM schedules")
+    return int(row[0]) if row and row[0] is not None else None
+
+
+async def advance_schedule(tx: Connection, schedule: Schedule, next_due: int | None) -> bool:
+    """Move a schedule on to its next time, or remove it; False if another process did."""
+    if next_due is None:
+        changed = await tx.run(
+            "DELETE FROM schedules WHERE id = ? AND due_at = ?", (schedule.id, schedule.due_at_ms)
+        )
+    else:
+        changed = await tx.run(
+            "UPDATE schedules SET due_at = ? WHERE id = ? AND due_at = ?",
+            (next_due, schedule.id, schedule.due_at_ms),
+        )
+    return changed > 0
+
+
+async def get_schedule(tx: Connection, schedule_id: str) -> Schedule | None:
+    """Return a schedule of an agent of this constellation."""
+    row = await tx.one(
+        f"SELECT {_SCHEDULE} FROM schedules WHERE id = ?"
+        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
+        (schedule_id, tx.constellation),
+    )
+    return _schedule(row) if row else None
+
+
+async def schedules_of(tx: Connection, agent_id: str) -> list[Schedule]:
+    """Return an agent's schedules, the next one first."""
+    rows = await tx.all(
+        f"SELECT {_SCHEDULE} FROM schedules WHERE agent_id = ? ORDER BY due_at, id", (agent_id,)
+    )
+    return [_schedule(row) for row in rows]
+
+
+async def cancel_schedule(tx: Connection, agent_id: str, schedule_id: str) -> bool:
+    """Remove a schedule of an agent; False if it does not exist."""
+    changed = await tx.run(
+        "DELETE FROM schedules WHERE id = ? AND agent_id = ?", (schedule_id, agent_id)
+    )
+    return changed > 0

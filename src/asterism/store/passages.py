@@ -1,15 +1,17 @@
-"""Archives at rest: passages, and what was done to them."""
+"""Archives at rest: passages and their edits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import orjson
 
+from asterism.records import dataclass
 from asterism.store.agents import PassageOwner
 from asterism.store.database import MAX_VALUES, Connection, Row, marks
+from asterism.times import Moment
 from asterism.types.agents import Audience, Trust
 from asterism.types.memory import Origin, OriginKind, Passage, Source
 
@@ -32,9 +34,11 @@ class PassageEdit:
     author: str
     turn_id: str | None
     reason: str
-    at: int
+    at_ms: int
     before: dict[str, Any] = field(default_factory=dict[str, Any])
     """The columns that it changed, as they were."""
+
+    at = Moment()
 
 
 def origins_wire(origins: Iterable[Origin]) -> str:
@@ -60,28 +64,28 @@ def read_passage(row: Row) -> Passage:
         source=Source(read_origins(row[5]), Audience.read(row[6]), Trust(row[7])),
         author=row[8],
         turn_id=row[9],
-        known_from=row[10],
-        true_from=row[11],
+        known_from_ms=row[10],
+        true_from_ms=row[11],
         superseded_by=row[12],
-        superseded_at=row[13],
-        retracted_at=row[14],
+        superseded_at_ms=row[13],
+        retracted_at_ms=row[14],
     )
 
 
 # -- archives --------------------------------------------------------------------------------------
 
 
-async def archive(tx: Connection, constellation: str, archive_id: str) -> PassageOwner | None:
+async def archive(tx: Connection, archive_id: str) -> PassageOwner | None:
     """Return an archive by its id: an agent that is in service, or a source."""
     row = await tx.one(
         "SELECT id, name FROM agents WHERE constellation = ? AND id = ? AND deleted_at IS NULL",
-        (constellation, archive_id),
+        (tx.constellation, archive_id),
     )
     if row is not None:
         return PassageOwner(row[0], row[1], "agent")
     row = await tx.one(
         "SELECT id, name FROM sources WHERE constellation = ? AND id = ?",
-        (constellation, archive_id),
+        (tx.constellation, archive_id),
     )
     return PassageOwner(row[0], row[1], "source") if row else None
 
@@ -89,25 +93,35 @@ async def archive(tx: Connection, constellation: str, archive_id: str) -> Passag
 # -- passages --------------------------------------------------------------------------------------
 
 
-async def get(tx: Connection, constellation: str, passage_id: str) -> Passage | None:
+async def has_any(tx: Connection, agent_id: str) -> bool:
+    """Tell whether an agent has a passage, or a source that it may read."""
+    row = await tx.one(
+        "SELECT EXISTS (SELECT 1 FROM passages WHERE archive_id = ?)"
+        " OR EXISTS (SELECT 1 FROM source_agents WHERE agent_id = ?)",
+        (agent_id, agent_id),
+    )
+    return bool(row and row[0])
+
+
+async def get(tx: Connection, passage_id: str) -> Passage | None:
     """Return a passage, whether it still holds or not."""
     row = await tx.one(
         f"SELECT {COLUMNS} FROM passages WHERE id = ? AND constellation = ?",
-        (passage_id, constellation),
+        (passage_id, tx.constellation),
     )
     return read_passage(row) if row else None
 
 
 async def many(tx: Connection, passage_ids: Sequence[str]) -> dict[str, Passage]:
-    """Return passages by their ids, those that there are."""
-    found: dict[str, Passage] = {}
+    """Return the stored passages among `passage_ids`, by id."""
+    passages: dict[str, Passage] = {}
     for first in range(0, len(passage_ids), MAX_VALUES):
         part = passage_ids[first : first + MAX_VALUES]
         rows = await tx.all(
             f"SELECT {COLUMNS} FROM passages WHERE id IN ({marks(len(part))})", part
         )
-        found.update({row[0]: read_passage(row) for row in rows})
-    return found
+        passages.update({row[0]: read_passage(row) for row in rows})
+    return passages
 
 
 class Numbered(NamedTuple):
@@ -118,9 +132,11 @@ class Numbered(NamedTuple):
     passage: Passage
 
 
-async def numbered(tx: Connection, archive_id: str, numbers: Sequence[int]) -> dict[int, Numbered]:
+async def by_numbers(
+    tx: Connection, archive_id: str, numbers: Sequence[int]
+) -> dict[int, Numbered]:
     """Return passages of an archive by their numbers."""
-    found: dict[int, Numbered] = {}
+    passages: dict[int, Numbered] = {}
     for first in range(0, len(numbers), MAX_VALUES):
         part = numbers[first : first + MAX_VALUES]
         rows = await tx.all(
@@ -128,11 +144,11 @@ async def numbered(tx: Connection, archive_id: str, numbers: Sequence[int]) -> d
             f" WHERE archive_id = ? AND number IN ({marks(len(part))})",
             (archive_id, *part),
         )
-        found.update({row[-2]: Numbered(row[-2], row[-1], read_passage(row)) for row in rows})
-    return found
+        passages.update({row[-2]: Numbered(row[-2], row[-1], read_passage(row)) for row in rows})
+    return passages
 
 
-async def worded_otherwise(tx: Connection, archive_id: str, moment: int) -> list[Numbered]:
+async def reworded_since(tx: Connection, archive_id: str, moment: int) -> list[Numbered]:
     """Return the passages of an archive whose text was changed after a moment, as they are now."""
     rows = await tx.all(
         f"SELECT {COLUMNS}, number, document FROM passages WHERE archive_id = ? AND known_from <= ?"
@@ -207,10 +223,13 @@ async def vectors(
     """Return the (id, vector) of the latest passages that hold, perhaps of some audiences only."""
     if not archive_ids:
         return []
-    heard = f" AND audience IN ({marks(len(audiences)) or 'NULL'})" if audiences is not None else ""
+    condition = (
+        f" AND audience IN ({marks(len(audiences)) or 'NULL'})" if audiences is not None else ""
+    )
     rows = await tx.all(
         f"SELECT id, vector FROM passages WHERE archive_id IN ({marks(len(archive_ids))})"
-        f" AND {_HOLDS} AND vector IS NOT NULL{heard} ORDER BY known_from DESC, id DESC LIMIT ?",
+        f" AND {_HOLDS} AND vector IS NOT NULL{condition}"
+        " ORDER BY known_from DESC, id DESC LIMIT ?",
         (*archive_ids, *(audiences or ()), most),
     )
     return [(row[0], row[1]) for row in rows]
@@ -229,7 +248,7 @@ async def by_digest(
     tx: Connection, archive_id: str, digests: Sequence[str]
 ) -> dict[tuple[str, str], str]:
     """Return the ids of passages that hold and say these words, by (digest, audience)."""
-    found: dict[tuple[str, str], str] = {}
+    passages: dict[tuple[str, str], str] = {}
     for first in range(0, len(digests), MAX_VALUES):
         part = digests[first : first + MAX_VALUES]
         rows = await tx.all(
@@ -239,8 +258,8 @@ async def by_digest(
         )
         # Sorted here: for an ORDER BY, SQLite would walk the whole archive in that order.
         for _, passage_id, digest, audience in sorted(rows):
-            found.setdefault((digest, audience), passage_id)
-    return found
+            passages.setdefault((digest, audience), passage_id)
+    return passages
 
 
 async def superseded_by(tx: Connection, passage: Passage) -> list[Passage]:
@@ -263,7 +282,7 @@ def _edit(row: Row) -> PassageEdit:
 
 
 async def edits(tx: Connection, passage_id: str) -> list[PassageEdit]:
-    """Return what was done to a passage, in order."""
+    """Return the edits of a passage, in order."""
     rows = await tx.all(
         f"SELECT {_EDIT} FROM passage_edits WHERE passage_id = ? ORDER BY number", (passage_id,)
     )
@@ -273,8 +292,8 @@ async def edits(tx: Connection, passage_id: str) -> list[PassageEdit]:
 async def edits_after(
     tx: Connection, passage_ids: Sequence[str], moment: int
 ) -> dict[str, list[PassageEdit]]:
-    """Return what was done to passages after a moment, the latest first."""
-    found: dict[str, list[PassageEdit]] = {}
+    """Return the edits of passages after a moment, the latest first."""
+    edits: dict[str, list[PassageEdit]] = {}
     for first in range(0, len(passage_ids), MAX_VALUES):
         part = passage_ids[first : first + MAX_VALUES]
         rows = await tx.all(
@@ -283,15 +302,15 @@ async def edits_after(
             (*part, moment),
         )
         for row in rows:
-            found.setdefault(row[0], []).append(_edit(row))
-    return found
+            edits.setdefault(row[0], []).append(_edit(row))
+    return edits
 
 
 # -- figures ---------------------------------------------------------------------------------------
 
 
 async def counts(tx: Connection, archive_id: str) -> dict[str, int]:
-    """Return how many passages an archive has, by what became of them."""
+    """Return the number of passages in an archive, by state."""
     row = await tx.one(
         "SELECT COUNT(*),"
         " SUM(CASE WHEN superseded_at IS NULL AND retracted_at IS NULL THEN 1 ELSE 0 END),"
@@ -306,7 +325,7 @@ async def counts(tx: Connection, archive_id: str) -> dict[str, int]:
 
 
 async def without_origin(tx: Connection, archive_id: str, most: int) -> list[str]:
-    """Return the ids of passages that do not say where they come from; there must be none."""
+    """Return the ids of passages without an origin; there must not be any."""
     rows = await tx.all(
         "SELECT id FROM passages WHERE archive_id = ? AND origins = '[]' ORDER BY id LIMIT ?",
         (archive_id, most),
@@ -314,7 +333,9 @@ async def without_origin(tx: Connection, archive_id: str, most: int) -> list[str
     return [row[0] for row in rows]
 
 
-async def orphaned(tx: Connection, archive_id: str, most: int) -> list[tuple[Passage, str]]:
+async def orphaned_passages(
+    tx: Connection, archive_id: str, most: int
+) -> list[tuple[Passage, str]]:
     """Return passages whose successor was retracted or is gone, each with its successor's id."""
     columns = ", ".join(f"old.{name.strip()}" for name in COLUMNS.split(","))
     rows = await tx.all(
@@ -324,36 +345,36 @@ async def orphaned(tx: Connection, archive_id: str, most: int) -> list[tuple[Pas
         " ORDER BY old.known_from DESC, old.id DESC LIMIT ?",
         (archive_id, most),
     )
-    found = [read_passage(row) for row in rows]
-    return [(one, one.superseded_by or "") for one in found]
+    passages = [read_passage(row) for row in rows]
+    return [(passage, passage.superseded_by or "") for passage in passages]
 
 
 # -- of a turn, and whole archives -----------------------------------------------------------------
 
 
-async def inserted_by(tx: Connection, constellation: str, turn_id: str) -> list[Passage]:
+async def inserted_by(tx: Connection, turn_id: str) -> list[Passage]:
     """Return the passages that a turn stored, in order."""
     rows = await tx.all(
         f"SELECT {COLUMNS} FROM passages WHERE turn_id = ? AND constellation = ?"
         " ORDER BY known_from, id",
-        (turn_id, constellation),
+        (turn_id, tx.constellation),
     )
     return [read_passage(row) for row in rows]
 
 
-async def passage_edits_by(tx: Connection, constellation: str, turn_id: str) -> list[PassageEdit]:
-    """Return what a turn did to passages that were there, in order for each."""
+async def passage_edits_by(tx: Connection, turn_id: str) -> list[PassageEdit]:
+    """Return the edits that a turn made to existing passages, in order for each."""
     rows = await tx.all(
         "SELECT e.passage_id, e.number, e.kind, e.author, e.turn_id, e.reason, e.at, e.before"
         " FROM passage_edits e JOIN passages p ON p.id = e.passage_id"
         " WHERE e.turn_id = ? AND p.constellation = ? ORDER BY e.passage_id, e.number",
-        (turn_id, constellation),
+        (turn_id, tx.constellation),
     )
     return [PassageEdit(*row[:7], before=orjson.loads(row[7])) for row in rows]
 
 
 class StoredPassage(NamedTuple):
-    """A passage with what it is found by."""
+    """A passage with its digest and its vector."""
 
     passage: Passage
     digest: str
@@ -363,7 +384,7 @@ class StoredPassage(NamedTuple):
 async def stored_passages(
     tx: Connection, archive_id: str, after: str, most: int
 ) -> list[StoredPassage]:
-    """Return the passages of an archive by id, those that come after one."""
+    """Return the passages of an archive by id, after an id."""
     rows = await tx.all(
         f"SELECT {COLUMNS}, digest, vector FROM passages WHERE archive_id = ? AND id > ?"
         " ORDER BY id LIMIT ?",
@@ -372,7 +393,7 @@ async def stored_passages(
     return [StoredPassage(read_passage(row[:15]), row[15], row[16]) for row in rows]
 
 
-async def attached_then(
+async def sources_attached_at(
     tx: Connection, agent_id: str, moment: int
 ) -> list[tuple[str, str, int, int]]:
     """Return the sources attached to an agent before a moment, and what had been read of them.

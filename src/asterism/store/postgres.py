@@ -1,4 +1,4 @@
-"""The PostgreSQL driver: a pool of connections, any number of processes, one ear for notices."""
+"""The PostgreSQL driver: a pool of connections, and one connection that listens for notices."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ from asterism.errors import (
 )
 from asterism.store.database import (
     Connection,
+    Database,
+    DatabaseView,
     Migration,
     Row,
     Values,
     Work,
+    end_tasks,
     load_migrations,
     record_version,
     refuse_newer,
@@ -54,7 +57,7 @@ Raw = psycopg.AsyncConnection[Row]
 LANE_QUEUE = "lanes"
 
 _MIGRATING = 0x61_73_74_65_72  # "aster": the advisory lock of whoever changes the schema
-_EAR = "asterism_ear"
+_NEW_TOPIC = "asterism_ear"
 _MAX_NOTICE_LENGTH = 7_900
 _PATIENCE = 5.0
 _MAX_QUEUE = 60.0
@@ -97,8 +100,9 @@ _MIN_COPIED = 32
 class PostgresConnection:
     """A transaction on PostgreSQL."""
 
-    def __init__(self, raw: Raw) -> None:
+    def __init__(self, raw: Raw, constellation: str = "") -> None:
         self.raw = raw
+        self.constellation = constellation
         # Text results would carry bytes as hexadecimal digits, at twice the size.
         self._cursor = raw.cursor(binary=True)
 
@@ -152,8 +156,9 @@ class Postgres:
 
     distributed = True
 
-    def __init__(self, url: str, *, pool_size: int, readonly: bool) -> None:
+    def __init__(self, url: str, *, constellation: str, pool_size: int, readonly: bool) -> None:
         parts = _read_url(url)
+        self.constellation = constellation
         self.readonly = readonly
         known = {**_libpq_defaults(), **parts}
         self._user = known.get("user", "")
@@ -180,10 +185,10 @@ class Postgres:
         self._quiet = asyncio.Event()
         self._closed = False
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
-        self._listening: dict[str, asyncio.Event] = {_EAR: asyncio.Event()}
+        self._listening: dict[str, asyncio.Event] = {_NEW_TOPIC: asyncio.Event()}
         self._missed: list[Callable[[], None]] = []
-        self._ear: asyncio.Task[None] | None = None
-        self._ear_lost = False
+        self._listener: asyncio.Task[None] | None = None
+        self._listener_lost = False
 
     # -- opening -------------------------------------------------------------------------------
 
@@ -235,7 +240,7 @@ class Postgres:
                 await raw.execute(SchemaManager.get_schema())
 
     async def _snapshot(self, raw: Raw, version: int) -> None:
-        """Copy the tables before their schema changes; all of one moment, or none."""
+        """Copy all tables at one moment before their schema changes; on an error, copy none."""
         schema = f"asterism_snapshot_{version}_{now_ms()}"
         async with raw.transaction():
             await raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -248,26 +253,38 @@ class Postgres:
                 ):
                     await raw.execute(SQL(statement).format(**names))
 
+    def for_constellation(self, name: str) -> Database:
+        """Return the same database with transactions of another constellation."""
+        return self if name == self.constellation else DatabaseView(self, name)
+
     # -- transactions --------------------------------------------------------------------------
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction; on return it is durable. It may be run again on a clash."""
+        return await self.write_for(self.constellation, work)
+
+    async def write_for(self, constellation: str, work: Work[T]) -> T:
+        """Run `work` in a transaction of a constellation; on return it is durable."""
         if self.readonly:
             raise StoreReadOnly(f"{self.address} was opened for reading only. Nothing was written.")
-        return await self._transact(_WRITE, work)
+        return await self._transact(_WRITE, constellation, work)
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on a snapshot."""
-        return await self._transact(_READ, work)
+        return await self._transact(_READ, self.constellation, work)
 
-    async def _transact(self, begin: LiteralString, work: Work[T]) -> T:
+    async def read_for(self, constellation: str, work: Work[T]) -> T:
+        """Run `work` on a snapshot, for a constellation."""
+        return await self._transact(_READ, constellation, work)
+
+    async def _transact(self, begin: LiteralString, constellation: str, work: Work[T]) -> T:
         with self._counted():
             for attempt in itertools.count(1):
                 committing = False
                 try:
-                    async with self._turn_at_the_pool(), self._pool.connection() as raw:
+                    async with self._wait_for_connection(), self._pool.connection() as raw:
                         await raw.execute(begin)
-                        result = await work(PostgresConnection(raw))
+                        result = await work(PostgresConnection(raw, constellation))
                         _refuse_failed(raw)
                         committing = True
                         await raw.commit()
@@ -285,7 +302,7 @@ class Postgres:
         raise AssertionError("unreachable")
 
     async def write_apart(self, work: Work[T]) -> T:
-        """Run `work` in a transaction on a connection of its own, and try it once.
+        """Run `work` in a transaction on a separate connection, and try it once.
 
         It does not wait for the pool, which may be busy, and takes its time to find a server that
         was away. One such transaction is run at a time.
@@ -300,7 +317,7 @@ class Postgres:
                     if raw is not None:
                         await raw.close()
                     if isinstance(error, TimeoutError):
-                        raise self._out_of_reach(
+                        raise self._unreachable(
                             f"no answer in {_PATIENCE:g} s",
                             "Whether this was written is not known.",
                         ) from None
@@ -312,13 +329,13 @@ class Postgres:
         if self._apart is None:
             self._apart = await self._connect()
         await self._apart.execute(_WRITE)
-        result = await work(PostgresConnection(self._apart))
+        result = await work(PostgresConnection(self._apart, self.constellation))
         _refuse_failed(self._apart)
         await self._apart.commit()
         return result
 
     @contextlib.asynccontextmanager
-    async def _turn_at_the_pool(self) -> AsyncGenerator[None, None]:
+    async def _wait_for_connection(self) -> AsyncGenerator[None, None]:
         """Wait in line for a connection, so that the pool's patience is for the server alone."""
         try:
             async with asyncio.timeout(_MAX_QUEUE):
@@ -351,7 +368,7 @@ class Postgres:
 
     @contextlib.asynccontextmanager
     async def alone(self, name: str) -> AsyncGenerator[None, None]:
-        """Hold a name on a connection of its own, with which it is let go."""
+        """Lock a name on a separate connection; closing the connection unlocks it."""
         raw = await self._connect()
         try:
             await raw.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
@@ -371,66 +388,66 @@ class Postgres:
     async def listen(
         self,
         topic: str,
-        heard: Callable[[str], None],
+        on_payload: Callable[[str], None],
         *,
         missed: Callable[[], None] | None = None,
     ) -> None:
-        """Call `heard` on the event loop with each payload notified under `topic`, from now on.
+        """Call `on_payload` on the event loop with each payload notified under `topic`.
 
-        `missed` is called whenever the connection that listens had to be made anew. That this is
-        under way is no error: it is as if the connection were lost a moment later.
+        `missed` is called whenever the listening connection was opened again. If it is being opened
+        again right now, this is not an error: the result is the same as a loss a moment later.
         """
-        self._listeners.setdefault(topic, []).append(heard)
+        self._listeners.setdefault(topic, []).append(on_payload)
         try:
-            await self._take_up(topic)
+            await self._start_listening(topic)
         except StoreError:
-            if not (self._ear_lost or self._listening[topic].is_set()):
-                self._listeners[topic].remove(heard)
+            if not (self._listener_lost or self._listening[topic].is_set()):
+                self._listeners[topic].remove(on_payload)
                 raise
         if missed is not None:
             self._missed.append(missed)
 
-    async def _take_up(self, topic: str) -> None:
+    async def _start_listening(self, topic: str) -> None:
         listening = self._listening.setdefault(topic, asyncio.Event())
-        if self._ear is None:
-            self._ear = asyncio.create_task(self._hear(), name="asterism-ear")
-        elif self._ear_lost:
+        if self._listener is None:
+            self._listener = asyncio.create_task(self._receive_notices(), name="asterism-listener")
+        elif self._listener_lost:
             return
         elif not listening.is_set():
-            # The ear waits for notices, and takes up new topics after each.
-            await self._transact(_WRITE, lambda tx: tx.notify(_EAR, ""))
+            # The listener waits for notices, and begins with new topics after each.
+            await self._transact(_WRITE, "", lambda tx: tx.notify(_NEW_TOPIC, ""))
         try:
             await asyncio.wait_for(listening.wait(), _PATIENCE)
         except TimeoutError:
-            raise self._out_of_reach("no answer", "Nobody listens.") from None
+            raise self._unreachable("no answer", "Nobody listens.") from None
 
-    async def _hear(self) -> None:
-        """Listen on a connection of its own; when it is lost, make it anew."""
+    async def _receive_notices(self) -> None:
+        """Listen on a separate connection; open it again when it is lost."""
         delay, again = 0.1, False
         while True:
             try:
                 async with await self._connect() as raw:
                     delay = 0.1
-                    await self._hear_on(raw, again=again)
+                    await self._receive_on(raw, again=again)
             except (psycopg.Error, StoreError, ConfigError):
                 again = True
-                self._ear_lost |= self._listening[_EAR].is_set()
+                self._listener_lost |= self._listening[_NEW_TOPIC].is_set()
                 for listening in self._listening.values():
                     listening.clear()
                 await asyncio.sleep(delay * random.uniform(0.5, 1))
                 delay = min(delay * 2, 2.0)
 
-    async def _hear_on(self, raw: Raw, *, again: bool) -> None:
+    async def _receive_on(self, raw: Raw, *, again: bool) -> None:
         loop = asyncio.get_running_loop()
-        taken_up: set[str] = set()
+        listening: set[str] = set()
         while True:
-            while fresh := self._listening.keys() - taken_up:
+            while fresh := self._listening.keys() - listening:
                 for topic in fresh:
                     await raw.execute(SQL("LISTEN {}").format(Identifier(topic)))
-                taken_up |= fresh
-            self._ear_lost = False
-            # Whoever hears that its topic is taken up may name another one to the ear at once.
-            for topic in taken_up:
+                listening |= fresh
+            self._listener_lost = False
+            # Whoever waits for its topic may add another topic at once.
+            for topic in listening:
                 self._listening[topic].set()
             if again:
                 again = False
@@ -443,8 +460,8 @@ class Postgres:
     # -- health --------------------------------------------------------------------------------
 
     async def check(self) -> list[str]:
-        """Return what is wrong with the database itself; empty when it is healthy."""
-        found: list[str] = []
+        """Return the problems of the database; empty when it is healthy."""
+        problems: list[str] = []
         try:
             raw = await self._connect()
             async with raw:
@@ -453,22 +470,22 @@ class Postgres:
                 refuse_newer(version, self._migrations, _SNAPSHOTS)
                 known = self._migrations[-1].number
                 if version < known:
-                    found.append(f"The schema is {version}, and this release needs {known}.")
+                    problems.append(f"The schema is {version}, and this release needs {known}.")
                 expected = [*tables_of(self._migrations, version), "procrastinate_jobs"]
                 for table in expected:
-                    found += await _check_table(raw, table)
-                found += await _check_settings(tx)
-                found += await _check_indexes(raw, expected)
+                    problems += await _check_table(raw, table)
+                problems += await _check_settings(tx)
+                problems += await _check_indexes(raw, expected)
         except (StoreUnavailable, StoreTooNew, ConfigError) as error:
-            found.append(error.message)
+            problems.append(error.message)
         except psycopg.Error as error:
-            found.append(str(self._explain(error) or error))
-        return found
+            problems.append(str(self._explain(error) or error))
+        return problems
 
     # -- leaving nothing behind ----------------------------------------------------------------
 
     async def columns(self) -> dict[str, dict[str, str]]:
-        """Return the columns of each table with their types, those of snapshots inside too."""
+        """Return the columns of each table with their types, also of snapshots inside."""
 
         async def look(tx: Connection) -> list[Row]:
             return await tx.all(
@@ -479,12 +496,12 @@ class Postgres:
                 (r"asterism\_snapshot\_%",),
             )
 
-        found: dict[str, dict[str, str]] = {}
+        tables: dict[str, dict[str, str]] = {}
         for schema, table, name, kind, here in await self.read(look):
             if not table.startswith("procrastinate_"):
                 place = table if here else f"{schema}.{table}"
-                found.setdefault(place, {})[name] = kind
-        return found
+                tables.setdefault(place, {})[name] = kind
+        return tables
 
     async def scrub(self) -> list[str]:
         """Rewrite all tables, so that nothing deleted or changed is left in a file."""
@@ -505,14 +522,13 @@ class Postgres:
         return left
 
     async def close(self) -> None:
-        """Finish what is queued and let go."""
+        """Finish the queued work and close."""
         self._closed = True
         if self._under_way:
             await self._quiet.wait()
-        if self._ear is not None:
-            self._ear.cancel()
-            await asyncio.gather(self._ear, return_exceptions=True)
-            self._ear = None
+        if self._listener is not None:
+            await end_tasks([self._listener])
+            self._listener = None
         if self._apart is not None:
             await self._apart.close()
             self._apart = None
@@ -520,7 +536,7 @@ class Postgres:
 
     # -- errors --------------------------------------------------------------------------------
 
-    def _out_of_reach(self, reason: str, lost: str) -> StoreUnavailable:
+    def _unreachable(self, reason: str, lost: str) -> StoreUnavailable:
         return StoreUnavailable(
             f"PostgreSQL at {self.address} is out of reach ({reason}). Start it, or correct "
             "[store] url, and try again.",
@@ -534,8 +550,8 @@ class Postgres:
         raise failure from error
 
     def _explain(self, error: psycopg.Error, *, committing: bool = False) -> StoreError | None:
-        """Return what a user can be told; None when the error is a bug of ours."""
-        said = error.diag.message_primary or _first_line(error)
+        """Return the error to show to a user; None when it is a bug of asterism."""
+        reason = error.diag.message_primary or _first_line(error)
         if isinstance(error, errors.DiskFull):
             return StoreFull(
                 f"There is no room left on the disk of PostgreSQL at {self.address}. Free some "
@@ -543,23 +559,23 @@ class Postgres:
             )
         if isinstance(error, errors.ReadOnlySqlTransaction | errors.InsufficientPrivilege):
             return StoreReadOnly(
-                f"User {self._user!r} may not write to {self.address} ({said}). Grant the "
+                f"User {self._user!r} may not write to {self.address} ({reason}). Grant the "
                 "rights, or name the primary server in [store] url. Nothing was written."
             )
         if isinstance(error, errors.DataCorrupted | errors.IndexCorrupted):
             return StoreDamaged(
-                f"{self.address} is damaged ({said}). Put it back from a backup. "
+                f"{self.address} is damaged ({reason}). Put it back from a backup. "
                 "Nothing was written."
             )
         if isinstance(error, _CLASHES):
             return StoreUnavailable(
-                f"Others keep changing the same rows of {self.address} ({said}). Try again. "
+                f"Others keep changing the same rows of {self.address} ({reason}). Try again. "
                 "Nothing was written."
             )
         if isinstance(error, psycopg.OperationalError):
             if committing:
-                return self._out_of_reach(said, "Whether this was written is not known.")
-            return self._out_of_reach(said, "Nothing was written.")
+                return self._unreachable(reason, "Whether this was written is not known.")
+            return self._unreachable(reason, "Nothing was written.")
         return None
 
     async def _explain_waiting(self) -> StoreUnavailable | ConfigError:
@@ -568,7 +584,7 @@ class Postgres:
             await (await self._connect()).close()
         except (StoreUnavailable, ConfigError) as error:
             return error
-        return self._out_of_reach(f"no connection in {_PATIENCE:g} s", "Nothing was written.")
+        return self._unreachable(f"no connection in {_PATIENCE:g} s", "Nothing was written.")
 
     def _explain_connecting(self, error: psycopg.Error) -> StoreUnavailable | ConfigError:
         # The server's code is not given to the client here, so its words have to do.
@@ -588,7 +604,7 @@ class Postgres:
                 f"PostgreSQL at {self.address} has no user {self._user!r}. Create it with "
                 f'"createuser {self._user}", or correct [store] url. Nothing was changed.'
             )
-        return self._out_of_reach(_first_line(error), "Nothing was changed.")
+        return self._unreachable(_first_line(error), "Nothing was changed.")
 
 
 _CLASHES = (errors.SerializationFailure, errors.DeadlockDetected)
@@ -631,7 +647,7 @@ async def _version_of(tx: PostgresConnection) -> int:
 
 
 async def _wait_for_readers(raw: Raw) -> list[str]:
-    """Wait a while for transactions that can still see what was deleted; tell of those that stay.
+    """Wait for transactions that can still see deleted rows; report those that stay open.
 
     VACUUM keeps for them whatever they may want to read.
     """
@@ -646,11 +662,11 @@ async def _wait_for_readers(raw: Raw) -> list[str]:
         if not rows or rows[0] == 0:
             return []
         await asyncio.sleep(0.1)
-    told = (
+    problem = (
         "A long transaction of another program kept the server from removing all that was "
         "deleted. End it, and forget the same again."
     )
-    return [told]
+    return [problem]
 
 
 async def _rewrite(raw: Raw, table: Identifier) -> list[str]:
@@ -678,18 +694,18 @@ async def _check_settings(tx: PostgresConnection) -> list[str]:
         "SELECT name FROM pg_settings WHERE setting = 'off'"
         " AND name IN ('fsync', 'full_page_writes', 'synchronous_commit') ORDER BY name"
     )
-    found = [
+    problems = [
         f"The server runs with {row[0]} = off, and may lose what it confirmed." for row in rows
     ]
     encoding = await tx.one("SELECT current_setting('server_encoding')")
     if encoding is not None and encoding[0] != "UTF8":
-        found.append(f"The database is encoded in {encoding[0]}, and UTF8 is needed.")
-    return found
+        problems.append(f"The database is encoded in {encoding[0]}, and UTF8 is needed.")
+    return problems
 
 
 async def _check_indexes(raw: Raw, tables: list[str]) -> list[str]:
     """Have the extension amcheck look at each index, where it may be used; leave no trace."""
-    found: list[str] = []
+    problems: list[str] = []
     try:
         async with raw.transaction(force_rollback=True):
             await raw.execute("CREATE EXTENSION IF NOT EXISTS amcheck")
@@ -705,7 +721,7 @@ async def _check_indexes(raw: Raw, tables: list[str]) -> list[str]:
                     async with tx.savepoint():
                         await tx.run("SELECT bt_index_check(?::oid::regclass, true)", (oid,))
                 except psycopg.DatabaseError as error:
-                    found.append(f"The index {name!r} is damaged ({_first_line(error)}).")
+                    problems.append(f"The index {name!r} is damaged ({_first_line(error)}).")
     except (
         errors.FeatureNotSupported,
         errors.UndefinedFile,
@@ -713,7 +729,7 @@ async def _check_indexes(raw: Raw, tables: list[str]) -> list[str]:
         errors.ReadOnlySqlTransaction,
     ):
         return []
-    return found
+    return problems
 
 
 # -- the URL -----------------------------------------------------------------------------------
@@ -752,12 +768,13 @@ def _address_of(parts: dict[str, str], name: str) -> str:
 async def open_postgres(
     url: str,
     *,
+    constellation: str = "home",
     migrations: list[Migration] | None = None,
     pool_size: int = 10,
     readonly: bool = False,
 ) -> Postgres:
     """Open a database by its URL, creating the tables unless `readonly`."""
-    database = Postgres(url, pool_size=pool_size, readonly=readonly)
+    database = Postgres(url, constellation=constellation, pool_size=pool_size, readonly=readonly)
     await database.open(load_migrations() if migrations is None else migrations)
     return database
 

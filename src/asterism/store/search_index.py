@@ -90,10 +90,10 @@ async def index_states(
     return result
 
 
-async def owners(tx: Connection, constellation: str) -> list[tuple[str, str]]:
+async def owners(tx: Connection) -> list[tuple[str, str]]:
     """Return all that has an index, or may have one: (kind, agent or source)."""
-    agents = await tx.all("SELECT id FROM agents WHERE constellation = ?", (constellation,))
-    sources = await tx.all("SELECT id FROM sources WHERE constellation = ?", (constellation,))
+    agents = await tx.all("SELECT id FROM agents WHERE constellation = ?", (tx.constellation,))
+    sources = await tx.all("SELECT id FROM sources WHERE constellation = ?", (tx.constellation,))
     return [
         *((JOURNAL, row[0]) for row in agents),
         *((ARCHIVE, row[0]) for row in (*agents, *sources)),
@@ -104,7 +104,7 @@ async def owners(tx: Connection, constellation: str) -> list[tuple[str, str]]:
 
 
 class Segment(NamedTuple):
-    """What is known of a segment without reading what it holds."""
+    """A segment without its content."""
 
     index_id: int
     first: int
@@ -143,7 +143,7 @@ async def segments(tx: Connection, index_ids: Sequence[int]) -> list[Segment]:
     return result
 
 
-async def covered(tx: Connection, index_ids: Sequence[int]) -> dict[int, int]:
+async def indexed_up_to(tx: Connection, index_ids: Sequence[int]) -> dict[int, int]:
     """Return up to which number the texts of indexes are in segments."""
     result: dict[int, int] = {}
     for start in range(0, len(index_ids), MAX_VALUES):
@@ -220,7 +220,7 @@ class NewSegment(NamedTuple):
 
 
 async def put_segment(tx: Connection, index_id: int, new: NewSegment) -> None:
-    """Store a segment in the place of the one that was there; encoders' vectors stay."""
+    """Replace a segment; the vectors of encoders stay."""
     for table in ("segments", "postings"):
         await tx.run(f"DELETE FROM {table} WHERE index_id = ? AND first = ?", (index_id, new.first))
     await tx.run(
@@ -246,7 +246,7 @@ async def remove_segment(tx: Connection, index_id: int, first: int) -> None:
 
 
 async def lock_index(tx: Connection, kind: str, owner_id: str) -> tuple[int, int]:
-    """Return an index's id and its removals; nobody else writes to it in this transaction."""
+    """Lock an index for this transaction; return its id and its number of removals."""
     for _ in range(_ATTEMPTS):
         row = await tx.one(
             "UPDATE search_indexes SET removals = removals WHERE owner_id = ? AND kind = ?"
@@ -270,7 +270,7 @@ async def lock_index(tx: Connection, kind: str, owner_id: str) -> tuple[int, int
 
 
 async def _note_removal(tx: Connection, kind: str, owner_id: str) -> int:
-    """Return an index's id; whoever has read from it is told that it is not the same any more."""
+    """Return an index's id, and count a removal so that readers know their copy is old."""
     index_id, _ = await lock_index(tx, kind, owner_id)
     await tx.run("UPDATE search_indexes SET removals = removals + 1 WHERE id = ?", (index_id,))
     await tx.notify("index_id", owner_id)
@@ -307,7 +307,7 @@ async def drop_everything(tx: Connection, place: str = "") -> None:
 
 
 async def drop_worn(tx: Connection, place: str = "") -> None:
-    """Take out of the index what has words of texts that are gone; of a snapshot, everything."""
+    """Remove the segments with words of deleted texts; in a snapshot, all segments."""
     if place:
         await drop_everything(tx, place)
         return
@@ -330,10 +330,10 @@ async def mark_stale(tx: Connection, kind: str, owner_id: str, numbers: Iterable
     )
 
 
-async def drop_naming(tx: Connection, constellation: str, name: str) -> None:
+async def drop_naming(tx: Connection, name: str) -> None:
     """Take out of the index what says that it is for somebody, as part of renaming them."""
     named = name.encode()
-    for kind, owner_id in await owners(tx, constellation):
+    for kind, owner_id in await owners(tx):
         # Those without a segment too: a process may have read their texts.
         index_id = await _note_removal(tx, kind, owner_id)
         rows = await tx.all("SELECT first, columns FROM segments WHERE index_id = ?", (index_id,))
@@ -344,7 +344,7 @@ async def drop_naming(tx: Connection, constellation: str, name: str) -> None:
 
 
 async def next_number(tx: Connection, archive_id: str) -> int:
-    """Return the number of an archive's next text; one that is in the index is not given again.
+    """Return the number of an archive's next text; numbers in the index are not used again.
 
     The archive has to be held meanwhile.
     """
@@ -396,7 +396,7 @@ async def put_embedding(
     numbers: bytes,
     vectors: bytes,
 ) -> None:
-    """Store an encoder's vectors of a segment's texts in the place of those that were there."""
+    """Replace an encoder's vectors of a segment."""
     await tx.run(
         "INSERT INTO embeddings (index_id, encoder, first, fingerprint, numbers, vectors)"
         " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (index_id, encoder, first) DO UPDATE SET"
@@ -464,7 +464,7 @@ _PASSAGES = (
 
 
 async def messages(tx: Connection, agent_id: str, first: int, last: int) -> list[JournalText]:
-    """Return what was said in a stretch of a journal."""
+    """Return the messages in a range of a journal."""
     rows = await tx.all(
         f"{_MESSAGES} AND e.seq BETWEEN ? AND ? ORDER BY e.seq", (agent_id, first, last)
     )
@@ -472,7 +472,7 @@ async def messages(tx: Connection, agent_id: str, first: int, last: int) -> list
 
 
 async def messages_at(tx: Connection, agent_id: str, numbers: Sequence[int]) -> list[JournalText]:
-    """Return what was said at some places of a journal."""
+    """Return the messages at some places of a journal."""
     result: list[JournalText] = []
     for start in range(0, len(numbers), MAX_VALUES):
         part = numbers[start : start + MAX_VALUES]
@@ -527,7 +527,7 @@ async def ends(tx: Connection, turn_ids: Sequence[str]) -> dict[str, tuple[str |
 
 
 async def open_since(tx: Connection, agent_id: str) -> int | None:
-    """Return where the turn of an agent begins that is under way; None: there is none."""
+    """Return where the open turn of an agent begins; None if no turn is open."""
     row = await tx.one(
         "SELECT MIN(first_seq) FROM turns WHERE agent_id = ? AND state = 'open'", (agent_id,)
     )
@@ -544,36 +544,31 @@ _JOINED = (
 
 
 async def lacking(
-    tx: Connection,
-    constellation: str,
-    encoder: str,
-    size: int,
-    index_key: tuple[str, str] | None = None,
+    tx: Connection, encoder: str, size: int, index_key: tuple[str, str] | None = None
 ) -> list[tuple[str, str]]:
     """Return the indexes (kind, owner) with indexed texts that have no vector of an encoder.
 
     Args:
         tx: The transaction.
-        constellation: Whose indexes.
         encoder: By its name.
         size: How many bytes the static vector of a text has, which tells how many texts there are.
         whose: The one index to look at; None: all.
     """
-    one = " AND h.kind = ? AND h.owner_id = ?" if index_key is not None else ""
+    condition = " AND h.kind = ? AND h.owner_id = ?" if index_key is not None else ""
     rows = await tx.all(
         f"SELECT DISTINCT h.kind, h.owner_id{_JOINED}"
-        f" AND COALESCE(LENGTH(e.numbers), 0) * ? < LENGTH(s.vectors) * 2{one}"
+        f" AND COALESCE(LENGTH(e.numbers), 0) * ? < LENGTH(s.vectors) * 2{condition}"
         " ORDER BY h.owner_id, h.kind",
-        (encoder, constellation, constellation, size, *(index_key or ())),
+        (encoder, tx.constellation, tx.constellation, size, *(index_key or ())),
     )
     return [(row[0], row[1]) for row in rows]
 
 
-async def progress(tx: Connection, constellation: str, encoder: str, size: int) -> tuple[int, int]:
+async def progress(tx: Connection, encoder: str, size: int) -> tuple[int, int]:
     """Return how many indexed texts have a vector of an encoder, and how many there are."""
     row = await tx.one(
         f"SELECT COALESCE(SUM(LENGTH(e.numbers)), 0), COALESCE(SUM(LENGTH(s.vectors)), 0){_JOINED}",
-        (encoder, constellation, constellation),
+        (encoder, tx.constellation, tx.constellation),
     )
     assert row is not None
     total = int(row[1]) // size

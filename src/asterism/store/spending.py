@@ -9,9 +9,10 @@ pass the same cap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from asterism.records import dataclass
 from asterism.store import agents
 from asterism.store.database import Connection, Row
 from asterism.types.spending import Cap, Charge, ChargeState, Payer, Span, Total
@@ -32,7 +33,7 @@ Place = tuple[str, str]
 
 
 class CapReached(Exception):
-    """A reservation would pass a cap; whoever wrote it rolls back and tells."""
+    """A reservation would pass a cap; the caller rolls back and reports it."""
 
     def __init__(self, cap: Cap, total: Total) -> None:
         super().__init__(cap.setting)
@@ -43,7 +44,7 @@ class CapReached(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """The caps in force for what is written, and how to tell the owner that one is near."""
+    """The caps for new charges, and a function that warns the owner near a cap."""
 
     caps: Sequence[Cap] = ()
     warn_at: float = 0.8
@@ -88,19 +89,16 @@ class _Moves:
 # -- writing -------------------------------------------------------------------------------------
 
 
-async def record(
-    tx: Connection, constellation: str, charges: Iterable[Charge], watch: Watch
-) -> None:
-    """Store what has become of calls; the same charge twice counts once."""
+async def record(tx: Connection, charges: Iterable[Charge], watch: Watch) -> None:
+    """Store charges of calls; the same charge twice counts once."""
     moves = _Moves()
     for charge in charges:
-        await _change(tx, constellation, charge, watch, moves)
-    await _apply(tx, constellation, moves, watch)
+        await _change(tx, charge, watch, moves)
+    await _apply(tx, moves, watch)
 
 
 async def reserve(
     tx: Connection,
-    constellation: str,
     charge: Charge,
     settled: Sequence[Charge],
     watch: Watch,
@@ -115,44 +113,42 @@ async def reserve(
     """
     moves = _Moves()
     for former in settled:
-        await _change(tx, constellation, former, watch, moves)
+        await _change(tx, former, watch, moves)
     own = "turn_id = ? AND id <> ?"
     orphans = await _reserved(tx, own, (charge.turn_id, charge.id))
     if sweep_before is not None:
-        orphans += await _reserved(tx, _ENDED, (constellation, sweep_before))
+        orphans += await _reserved(tx, _ENDED, (tx.constellation, sweep_before))
     for orphan in orphans:
         await _presume(tx, orphan, watch if orphan.turn_id == charge.turn_id else Watch(), moves)
     # It is there already if an earlier commit went through and its confirmation was lost.
-    if await _insert(tx, constellation, charge):
+    if await _insert(tx, charge):
         moves.add(charge, watch, reserved=charge.amount)
-    await _apply(tx, constellation, moves, watch)
+    await _apply(tx, moves, watch)
 
 
-async def presume_orphans(tx: Connection, constellation: str, before: int | None) -> int:
+async def presume_orphans(tx: Connection, before: int | None) -> int:
     """Count reservations of processes that died as spent, and return how many there were.
 
     With `before`, only those whose turn has had its time by then and is not open: other processes
     may be at work. Without, all of them.
     """
     if before is None:
-        found = await _reserved(tx, "constellation = ?", (constellation,))
+        charges = await _reserved(tx, "constellation = ?", (tx.constellation,))
     else:
-        found = await _reserved(tx, _ENDED, (constellation, before))
+        charges = await _reserved(tx, _ENDED, (tx.constellation, before))
     moves = _Moves()
-    for orphan in found:
+    for orphan in charges:
         await _presume(tx, orphan, Watch(), moves)
-    await _apply(tx, constellation, moves, Watch())
-    return len(found)
+    await _apply(tx, moves, Watch())
+    return len(charges)
 
 
-async def _change(
-    tx: Connection, constellation: str, charge: Charge, watch: Watch, moves: _Moves
-) -> None:
+async def _change(tx: Connection, charge: Charge, watch: Watch, moves: _Moves) -> None:
     if charge.state is ChargeState.PRESUMED and charge.worst:
         await _presume(tx, charge, watch, moves)
         return
     if not charge.worst:
-        if await _insert(tx, constellation, charge):
+        if await _insert(tx, charge):
             presumed = charge.state is ChargeState.PRESUMED
             moves.add(
                 charge,
@@ -168,7 +164,7 @@ async def _change(
         moves.add(charge, watch, spent=charge.amount, presumed=-charge.worst)
 
 
-async def _insert(tx: Connection, constellation: str, charge: Charge) -> bool:
+async def _insert(tx: Connection, charge: Charge) -> bool:
     usage, payer = charge.usage, charge.payer
     row = await tx.one(
         f"INSERT INTO charges ({_CHARGE}, constellation) VALUES ({_MARKS}, ?)"
@@ -191,7 +187,7 @@ async def _insert(tx: Connection, constellation: str, charge: Charge) -> bool:
             usage.written,
             charge.at,
             charge.until,
-            constellation,
+            tx.constellation,
         ),
     )
     return row is not None
@@ -251,7 +247,7 @@ def _charge(row: Row) -> Charge:
     )
 
 
-async def _apply(tx: Connection, constellation: str, moves: _Moves, watch: Watch) -> None:
+async def _apply(tx: Connection, moves: _Moves, watch: Watch) -> None:
     for (period, scope), move in sorted(moves.by_place.items()):
         row = await tx.one(
             "INSERT INTO totals (constellation, period, scope, spent, presumed, reserved)"
@@ -260,7 +256,7 @@ async def _apply(tx: Connection, constellation: str, moves: _Moves, watch: Watch
             " presumed = totals.presumed + excluded.presumed,"
             " reserved = totals.reserved + excluded.reserved"
             " RETURNING spent, presumed, reserved, warned",
-            (constellation, period, scope, move.spent, move.presumed, move.reserved),
+            (tx.constellation, period, scope, move.spent, move.presumed, move.reserved),
         )
         cap = move.cap
         if row is None or cap is None:
@@ -274,7 +270,7 @@ async def _apply(tx: Connection, constellation: str, moves: _Moves, watch: Watch
         if gone >= watch.warn_at * cap.amount:
             await tx.run(
                 "UPDATE totals SET warned = ? WHERE constellation = ? AND period = ? AND scope = ?",
-                (cap.amount, constellation, period, scope),
+                (cap.amount, tx.constellation, period, scope),
             )
             await agents.put_notice(tx, watch.notice(cap, total))
 
@@ -296,19 +292,17 @@ class DailySum:
     usage: Usage
 
 
-async def sums(
-    tx: Connection, constellation: str, first: str, last: str, agent_id: str | None
-) -> list[DailySum]:
-    """Return what was charged from a day to a day, by day, agent, person, model and state."""
-    one = " AND c.agent_id = ?" if agent_id else ""
+async def sums(tx: Connection, first: str, last: str, agent_id: str | None) -> list[DailySum]:
+    """Return the sums of charges between two days, by day, agent, person, model and state."""
+    condition = " AND c.agent_id = ?" if agent_id else ""
     rows = await tx.all(
         "SELECT c.day, a.name, c.person, c.model, c.state, COUNT(*), SUM(c.amount),"
         " SUM(c.tokens_in), SUM(c.tokens_out), SUM(c.tokens_cached), SUM(c.tokens_written)"
         " FROM charges c JOIN agents a ON a.id = c.agent_id"
-        f" WHERE c.constellation = ? AND c.day >= ? AND c.day <= ?{one}"
+        f" WHERE c.constellation = ? AND c.day >= ? AND c.day <= ?{condition}"
         " GROUP BY c.day, a.name, c.person, c.model, c.state"
         " ORDER BY c.day, a.name, c.person, c.model, c.state",
-        (constellation, first, last, *([agent_id] if agent_id else [])),
+        (tx.constellation, first, last, *([agent_id] if agent_id else [])),
     )
     return [
         DailySum(
@@ -325,14 +319,14 @@ async def sums(
     ]
 
 
-async def totals(tx: Connection, constellation: str, periods: Iterable[str]) -> list[Total]:
+async def totals(tx: Connection, periods: Iterable[str]) -> list[Total]:
     """Return the totals of some periods."""
     wanted = list(periods)
     marks = ", ".join("?" * len(wanted))
     rows = await tx.all(
         "SELECT scope, period, spent, presumed, reserved FROM totals"
         f" WHERE constellation = ? AND period IN ({marks}) ORDER BY period, scope",
-        (constellation, *wanted),
+        (tx.constellation, *wanted),
     )
     return [Total(*row) for row in rows]
 
@@ -348,11 +342,9 @@ class UnpaidReply:
     usage: Usage
 
 
-async def unpaid_replies(
-    tx: Connection, constellation: str, since: int, agent_id: str | None
-) -> list[UnpaidReply]:
+async def unpaid_replies(tx: Connection, since: int, agent_id: str | None) -> list[UnpaidReply]:
     """Return the replies since a time that cost nothing, or nobody knew what."""
-    one = " AND t.agent_id = ?" if agent_id else ""
+    condition = " AND t.agent_id = ?" if agent_id else ""
     rows = await tx.all(
         "SELECT a.name, t.channel, m.meta, e.meta, e.at FROM turns t"
         " JOIN agents a ON a.id = t.agent_id"
@@ -360,30 +352,30 @@ async def unpaid_replies(
         " AND e.turn_id = t.id AND e.kind = 'reply'"
         " LEFT JOIN entries m ON m.agent_id = t.agent_id AND m.seq = t.first_seq"
         " WHERE a.constellation = ? AND (t.ended_at IS NULL OR t.ended_at >= ?) AND e.at >= ?"
-        f"{one} AND e.meta IS NOT NULL AND NOT EXISTS"
+        f"{condition} AND e.meta IS NOT NULL AND NOT EXISTS"
         " (SELECT 1 FROM charges c WHERE c.turn_id = e.turn_id AND c.key = e.key)"
         " ORDER BY e.at",
-        (constellation, since, since, *([agent_id] if agent_id else [])),
+        (tx.constellation, since, since, *([agent_id] if agent_id else [])),
     )
-    found: list[UnpaidReply] = []
+    replies: list[UnpaidReply] = []
     for agent, channel, message_meta, reply_meta, at in rows:
         reply, sender = ReplyMeta.from_json(reply_meta), MessageMeta.from_json(message_meta).sender
         person = f"{channel}:{sender}" if sender else None
-        found.append(UnpaidReply(agent, person, reply.model, at, reply.usage))
-    return found
+        replies.append(UnpaidReply(agent, person, reply.model, at, reply.usage))
+    return replies
 
 
-async def any_reserved(tx: Connection, constellation: str) -> bool:
+async def any_reserved(tx: Connection) -> bool:
     """Tell whether money is held for calls that are or were under way."""
     row = await tx.one(
         "SELECT 1 FROM charges WHERE state = 'reserved' AND constellation = ? LIMIT 1",
-        (constellation,),
+        (tx.constellation,),
     )
     return row is not None
 
 
 async def cost_of(tx: Connection, turn_id: str, key: str) -> int | None:
-    """Return what a step of a turn has cost, tries that failed included; None if nothing counts."""
+    """Return the cost of a step with its failed tries; None if it has no charge."""
     row = await tx.one(
         "SELECT SUM(amount) FROM charges WHERE turn_id = ? AND key = ? AND state <> 'reserved'",
         (turn_id, key),

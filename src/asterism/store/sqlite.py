@@ -31,6 +31,8 @@ from asterism.errors import (
 from asterism.private import make_directory
 from asterism.store.database import (
     Connection,
+    Database,
+    DatabaseView,
     Migration,
     Row,
     Values,
@@ -57,8 +59,15 @@ _SCRUB_ATTEMPTS, _SCRUB_PATIENCE = 3, 1_000
 class SQLiteConnection:
     """A transaction on SQLite. Its methods never suspend, so a thread can drive their caller."""
 
-    def __init__(self, raw: apsw.Connection, explain: Callable[[apsw.Error], Exception]) -> None:
+    def __init__(
+        self,
+        raw: apsw.Connection,
+        explain: Callable[[apsw.Error], Exception],
+        constellation: str = "",
+    ) -> None:
         self.raw = raw
+        self.constellation = constellation
+        """Set anew for each transaction; a connection serves all constellations."""
         self._explain = explain
         self.notices: list[tuple[str, str]] = []
         self._depth = 0
@@ -133,8 +142,8 @@ def drive(work: Work[T], connection: Connection) -> T:
     raise refusal
 
 
-_Job = tuple[Work[Any] | None, "asyncio.Future[Any]", asyncio.AbstractEventLoop]
-"""A transaction, or with None the wish that all pages are written anew."""
+_Job = tuple[Work[Any] | None, str, "asyncio.Future[Any]", asyncio.AbstractEventLoop]
+"""A transaction of a constellation, or with None the wish that all pages are written anew."""
 _Settled = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
@@ -143,15 +152,16 @@ class SQLite:
 
     distributed = False
 
-    def __init__(self, path: Path, *, readonly: bool, vfs: str | None) -> None:
+    def __init__(self, path: Path, *, constellation: str, readonly: bool, vfs: str | None) -> None:
         self.path = path
+        self.constellation = constellation
         self.readonly = readonly
         self._vfs = vfs
         self._lock_fd: int | None = None
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
-        self._held: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="asterism-reader")
         self._read_connections: list[apsw.Connection] = []
@@ -163,7 +173,7 @@ class SQLite:
         raw = None
         try:
             if not self.readonly:
-                self._take_directory()
+                self._lock_directory()
             self._refuse_missing()
             raw = self._connect(write=not self.readonly)
             version = _version_of(raw)
@@ -177,7 +187,7 @@ class SQLite:
         except BaseException as error:
             if raw is not None:
                 raw.close()
-            self._release_directory()
+            self._unlock_directory()
             self._readers.shutdown(wait=False)
             if isinstance(error, apsw.Error):
                 raise self._explain(error) from error
@@ -187,7 +197,7 @@ class SQLite:
         )
         self._writer.start()
 
-    def _take_directory(self) -> None:
+    def _lock_directory(self) -> None:
         directory = self.path.parent
         try:
             make_directory(directory)
@@ -211,7 +221,7 @@ class SQLite:
             raise self._explain_os(error) from error
         self._lock_fd = fd
 
-    def _release_directory(self) -> None:
+    def _unlock_directory(self) -> None:
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
@@ -315,17 +325,25 @@ class SQLite:
         except OSError as error:
             raise self._explain_os(error) from error
 
+    def for_constellation(self, name: str) -> Database:
+        """Return the same database with transactions of another constellation."""
+        return self if name == self.constellation else DatabaseView(self, name)
+
     # -- writing -------------------------------------------------------------------------------
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction; on return it is durable."""
-        return await self._queue(work)
+        return await self._queue(work, self.constellation)
+
+    async def write_for(self, constellation: str, work: Work[T]) -> T:
+        """Run `work` in a transaction of a constellation; on return it is durable."""
+        return await self._queue(work, constellation)
 
     async def scrub(self) -> list[str]:
         """Rewrite all pages, so that nothing deleted or changed is left in a file."""
-        return await self._queue(None)
+        return await self._queue(None, "")
 
-    async def _queue(self, work: Work[Any] | None) -> Any:
+    async def _queue(self, work: Work[Any] | None, constellation: str) -> Any:
         if self._writer is None:
             if self.readonly:
                 raise StoreReadOnly(
@@ -334,7 +352,7 @@ class SQLite:
             raise StoreUnavailable(f"{self.path} was closed. Nothing was written.")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._jobs.put((work, future, loop))
+        self._jobs.put((work, constellation, future, loop))
         return await future
 
     def _write_loop(self, raw: apsw.Connection) -> None:
@@ -372,8 +390,9 @@ class SQLite:
         alone = len(batch) == 1
         try:
             raw.execute("BEGIN IMMEDIATE")
-            for work, future, _ in batch:
+            for work, constellation, future, _ in batch:
                 assert work is not None
+                connection.constellation = constellation
                 if not alone:
                     raw.execute("SAVEPOINT one")
                 noticed = len(connection.notices)
@@ -397,58 +416,64 @@ class SQLite:
                     raw.execute("ROLLBACK")
             connection.notices.clear()
             failed = self._explain(error) if isinstance(error, apsw.Error) else error
-            return [(future, None, failed) for _, future, _ in batch]
+            return [(future, None, failed) for _, _, future, _ in batch]
         return settled
 
     def _scrub(self, raw: apsw.Connection, job: _Job) -> _Settled:
-        """Write every page anew and empty the log; what a reader still holds is told."""
+        """Rewrite every page and empty the log; report it if a reader prevents that."""
         name = self.path.name
         try:
             raw.execute("VACUUM")
             raw.set_busy_timeout(_SCRUB_PATIENCE)
             emptied = any(_empty_log(raw) for _ in range(_SCRUB_ATTEMPTS))
         except apsw.Error as error:
-            return job[1], [f"The pages of {name} were not written anew: {error}."], None
+            return job[2], [f"The pages of {name} were not written anew: {error}."], None
         finally:
             raw.set_busy_timeout(_PATIENCE)
-        told = (
+        problem = (
             f"A program that reads {name} kept {name}-wal from being emptied. Close it; the next "
             "start of asterism empties the file."
         )
-        return job[1], [] if emptied else [told], None
+        return job[2], [] if emptied else [problem], None
 
     def _settle(
         self, batch: list[_Job], settled: list[_Settled], connection: SQLiteConnection
     ) -> None:
-        heard = [
+        notifications = [
             (listener, payload)
             for topic, payload in connection.notices
             for listener in self._listeners.get(topic, ())
         ]
-        by_loop: dict[asyncio.AbstractEventLoop, list[_Settled]] = {batch[0][2]: settled}
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Settled]] = {batch[0][3]: settled}
         if len(batch) > 1:
             by_loop = {}
-            for (_, _, loop), one in zip(batch, settled, strict=True):
-                by_loop.setdefault(loop, []).append(one)
-        for loop, ones in by_loop.items():
+            for (_, _, _, loop), job in zip(batch, settled, strict=True):
+                by_loop.setdefault(loop, []).append(job)
+        for loop, jobs in by_loop.items():
             # A loop that has been closed has nobody waiting.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(_resolve, ones, heard)
+                loop.call_soon_threadsafe(_resolve, jobs, notifications)
 
     # -- reading -------------------------------------------------------------------------------
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on a snapshot."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._readers, self._read, work)
+        return await loop.run_in_executor(self._readers, self._read, work, self.constellation)
 
-    def _read(self, work: Work[T]) -> T:
+    async def read_for(self, constellation: str, work: Work[T]) -> T:
+        """Run `work` on a snapshot, for a constellation."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._read, work, constellation)
+
+    def _read(self, work: Work[T], constellation: str) -> T:
         try:
             connection: SQLiteConnection | None = getattr(self._local, "connection", None)
             if connection is None:
                 raw = self._connect(write=False)
                 self._read_connections.append(raw)
                 connection = self._local.connection = SQLiteConnection(raw, self._explain)
+            connection.constellation = constellation
             connection.raw.execute("BEGIN")
             try:
                 return drive(work, connection)
@@ -461,18 +486,18 @@ class SQLite:
     async def listen(
         self,
         topic: str,
-        heard: Callable[[str], None],
+        on_payload: Callable[[str], None],
         *,
         missed: Callable[[], None] | None = None,
     ) -> None:
-        """Call `heard` with each payload notified under `topic`, from now on; none is missed."""
+        """Call `on_payload` with each payload notified under `topic`; none is missed."""
         del missed
-        self._listeners.setdefault(topic, []).append(heard)
+        self._listeners.setdefault(topic, []).append(on_payload)
 
     @contextlib.asynccontextmanager
     async def alone(self, name: str) -> AsyncGenerator[None, None]:
-        """Hold a name; the directory is held already, so that there is no other process."""
-        async with self._held.setdefault(name, asyncio.Lock()):
+        """Lock a name in this process; the directory lock already excludes other processes."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
             yield
 
     async def columns(self) -> dict[str, dict[str, str]]:
@@ -480,11 +505,11 @@ class SQLite:
         return await self.read(columns_of)
 
     async def check(self) -> list[str]:
-        """Return what is wrong with the database file; empty when it is healthy."""
+        """Return the problems of the database file; empty when it is healthy."""
 
         async def look(tx: Connection) -> list[str]:
-            found = [str(row[0]) for row in await tx.all("PRAGMA integrity_check")]
-            return [line for line in found if line != "ok"]
+            problems = [str(row[0]) for row in await tx.all("PRAGMA integrity_check")]
+            return [line for line in problems if line != "ok"]
 
         try:
             return await self.read(look)
@@ -492,7 +517,7 @@ class SQLite:
             return [error.message]
 
     async def close(self) -> None:
-        """Finish what is queued and let go of the directory."""
+        """Finish the queued work and unlock the directory."""
         writer, self._writer = self._writer, None  # nothing is queued behind the end
         await asyncio.to_thread(self._readers.shutdown)
         for raw in self._read_connections:
@@ -502,7 +527,7 @@ class SQLite:
         if writer is not None:
             self._jobs.put(None)
             await asyncio.to_thread(writer.join)
-        self._release_directory()
+        self._unlock_directory()
 
     # -- errors --------------------------------------------------------------------------------
 
@@ -553,27 +578,29 @@ _FULL = (
 )
 
 
-def _resolve(ones: list[_Settled], heard: list[tuple[Callable[[str], None], str]]) -> None:
-    for future, value, error in ones:
+def _resolve(
+    settled: list[_Settled], notifications: list[tuple[Callable[[str], None], str]]
+) -> None:
+    for future, value, error in settled:
         if future.done():  # nobody waits any more
             continue
         if error is None:
             future.set_result(value)
         else:
             future.set_exception(error)
-    for listener, payload in heard:
+    for listener, payload in notifications:
         listener(payload)
 
 
 async def columns_of(tx: Connection) -> dict[str, dict[str, str]]:
     """Return the columns of each table of a SQLite database with their types."""
-    found: dict[str, dict[str, str]] = {}
+    tables: dict[str, dict[str, str]] = {}
     for table, name, kind in await tx.all(
         "SELECT s.name, c.name, c.type FROM sqlite_schema s JOIN pragma_table_info(s.name) c"
         " WHERE s.type = 'table' AND s.name NOT LIKE 'sqlite#_%' ESCAPE '#' ORDER BY s.name, c.cid"
     ):
-        found.setdefault(table, {})[name] = kind
-    return found
+        tables.setdefault(table, {})[name] = kind
+    return tables
 
 
 def _empty_log(raw: apsw.Connection) -> bool:
@@ -606,18 +633,19 @@ def _sync_directory(directory: Path) -> None:
 async def open_sqlite(
     directory: Path,
     *,
+    constellation: str = "home",
     readonly: bool = False,
     migrations: list[Migration] | None = None,
     vfs: str | None = None,
 ) -> SQLite:
     """Open the database of a data directory, creating it unless `readonly`."""
-    database = SQLite(directory / _FILE, readonly=readonly, vfs=vfs)
+    database = SQLite(directory / _FILE, constellation=constellation, readonly=readonly, vfs=vfs)
     await asyncio.to_thread(database.open, migrations or load_migrations())
     return database
 
 
 def holder_of(directory: Path) -> str | None:
-    """Return the id of the process that has a data directory, or None if it is free."""
+    """Return the id of the process that locks a data directory, or None."""
     try:
         fd = os.open(directory / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

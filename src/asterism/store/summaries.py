@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import orjson
 
 from asterism.errors import Conflict
-from asterism.store.database import Connection, Row
+from asterism.records import dataclass
+from asterism.store.database import OF_OWN_AGENT, Connection, Row
 from asterism.store.journal import TOLD, VisibleEntry
 from asterism.types.agents import OWNER_ONLY, Audience, Trust
 from asterism.types.turns import Strategy, Summary, plain
@@ -45,12 +45,12 @@ def _summary(row: Row) -> Summary:
         messages=row[10],
         tokens=row[11],
         made_by=row[12],
-        at=row[13],
+        at_ms=row[13],
     )
 
 
 async def put(tx: Connection, summary: Summary) -> Summary:
-    """Store a summary and return it; where it or one of its range is there, return that one."""
+    """Store a summary and return it; if a summary of its range exists, return that."""
     row = await tx.one(
         f"SELECT {_COLUMNS} FROM summaries"
         " WHERE id = ? OR (agent_id = ? AND participants = ? AND first_seq <= ? AND last_seq >= ?)"
@@ -89,7 +89,7 @@ async def put(tx: Connection, summary: Summary) -> Summary:
             summary.messages,
             summary.tokens,
             summary.made_by,
-            summary.at,
+            summary.at_ms,
         ),
     )
     return summary
@@ -97,7 +97,10 @@ async def put(tx: Connection, summary: Summary) -> Summary:
 
 async def get(tx: Connection, summary_id: str) -> Summary | None:
     """Return a summary."""
-    row = await tx.one(f"SELECT {_COLUMNS} FROM summaries WHERE id = ?", (summary_id,))
+    row = await tx.one(
+        f"SELECT {_COLUMNS} FROM summaries WHERE id = ? AND {OF_OWN_AGENT}",
+        (summary_id, tx.constellation),
+    )
     return _summary(row) if row else None
 
 
@@ -141,7 +144,7 @@ async def latest(
 
 
 async def outline(tx: Connection, summary: Summary, can_see: CanSee) -> list[OriginalPosition]:
-    """Return where a summary's originals are, as far as those present may see them."""
+    """Return the places of a summary's originals that those present may see."""
     rows = await tx.all(
         "SELECT e.seq, LENGTH(e.body), t.audience"
         " FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
@@ -162,25 +165,25 @@ async def originals(
     upto_seq: int | None = None,
     most: int | None = None,
 ) -> list[VisibleEntry]:
-    """Return the messages that a summary stands for, as far as those present may see them.
+    """Return the messages behind a summary that those present may see.
 
     What stayed in full is among them; what its participants could not see is not.
     """
     stands_for = _membership(summary, can_see)
     last = summary.last_seq if upto_seq is None else min(upto_seq, summary.last_seq)
     after = max(after_seq, summary.first_seq - 1)
-    found: list[VisibleEntry] = []
-    while after < last and (most is None or len(found) < most):
+    entries: list[VisibleEntry] = []
+    while after < last and (most is None or len(entries) < most):
         rows = await tx.all(
             f"{TOLD} WHERE e.agent_id = ? AND e.seq > ? AND e.seq <= ?"
             " AND e.kind IN ('message', 'reply', 'result') ORDER BY e.seq LIMIT ?",
             (summary.agent_id, after, last, _READ_AT_ONCE),
         )
-        found.extend(VisibleEntry.from_row(row) for row in rows if stands_for(row[0], row[5]))
+        entries.extend(VisibleEntry.from_row(row) for row in rows if stands_for(row[0], row[5]))
         if len(rows) < _READ_AT_ONCE:
             break
         after = rows[-1][0]
-    return found if most is None else found[:most]
+    return entries if most is None else entries[:most]
 
 
 def _membership(summary: Summary, can_see: CanSee) -> Callable[[int, str | None], bool]:
@@ -189,7 +192,7 @@ def _membership(summary: Summary, can_see: CanSee) -> Callable[[int, str | None]
     A range may hold what was said to other participants. Those who may see a summary may see all
     that it was made of, so its own originals are the turns whose audience its audience implies.
     """
-    kept = set(summary.kept)
+    in_full = set(summary.kept)
     known: dict[str | None, tuple[bool, bool]] = {}
 
     def judge(audience_text: str | None) -> tuple[bool, bool]:
@@ -199,7 +202,7 @@ def _membership(summary: Summary, can_see: CanSee) -> Callable[[int, str | None]
     def stands_for(seq: int, audience_text: str | None) -> bool:
         if audience_text not in known:
             known[audience_text] = judge(audience_text)
-        heard, implied = known[audience_text]
-        return heard and (implied or seq in kept)
+        visible, implied = known[audience_text]
+        return visible and (implied or seq in in_full)
 
     return stands_for

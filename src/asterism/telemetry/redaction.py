@@ -90,7 +90,7 @@ def _plain_forms(secret: str) -> Iterator[str]:
     yield html.escape(secret, quote=False)
     for quoted in (quote(secret, safe=""), quote(secret), quote_plus(secret)):
         yield quoted
-        yield re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), quoted)
+        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), quoted)
 
 
 def _in_base64(raw: bytes) -> Iterator[tuple[bytes, bool, bool]]:
@@ -124,15 +124,15 @@ class _Squeezed:
         """Return where in the text the byte is that stands at a place of the body."""
         if self._runs is None:
             # Where each run of kept bytes begins: in the body, and in the text.
-            kept, places, count = list[int](), list[int](), 0
+            starts, places, count = list[int](), list[int](), 0
             for run in re.finditer(b"[^" + re.escape(self._left_out) + b"]+", self._padded):
-                kept.append(count)
+                starts.append(count)
                 places.append(run.start())
                 count += run.end() - run.start()
-            self._runs = kept, places
-        kept, places = self._runs
-        run = bisect_right(kept, at) - 1
-        return places[run] + at - kept[run]
+            self._runs = starts, places
+        starts, places = self._runs
+        run = bisect_right(starts, at) - 1
+        return places[run] + at - starts[run]
 
 
 _WHITE = b" \t\r\n\v\f\\"
@@ -176,9 +176,9 @@ class _Characters(dict[str, str]):
     def __missing__(self, written: str) -> str:
         if len(self) >= _MAX_CHARACTERS:
             self.clear()
-        meant = html.unescape(written) if written[0] == "&" else chr(int(written[-2:], 16))
-        self[written] = meant
-        return meant
+        character = html.unescape(written) if written[0] == "&" else chr(int(written[-2:], 16))
+        self[written] = character
+        return character
 
 
 _characters = _Characters()
@@ -186,7 +186,7 @@ _characters = _Characters()
 
 def _unescaped(text: str) -> str:
     """Return a text with references and escapes read."""
-    return _ESCAPED.sub(lambda found: _characters[found[0]], text)
+    return _ESCAPED.sub(lambda match: _characters[match[0]], text)
 
 
 class _EscapeOffsets:
@@ -196,12 +196,12 @@ class _EscapeOffsets:
         self._starts: list[int] = []
         self._ends: list[int] = []
         done = 0
-        for found in _ESCAPED.finditer(text):
-            self._add(done, found.start())
-            size = len(_characters[found[0]])
-            self._starts += [found.start()] * size
-            self._ends += [found.end()] * size
-            done = found.end()
+        for match in _ESCAPED.finditer(text):
+            self._add(done, match.start())
+            size = len(_characters[match[0]])
+            self._starts += [match.start()] * size
+            self._ends += [match.end()] * size
+            done = match.end()
         self._add(done, len(text))
 
     def _add(self, first: int, last: int) -> None:
@@ -268,7 +268,7 @@ class KnownSecrets:
             yield from ((at, at + len(form)) for at in _places(text, form))
         for begins, _, shape in _COMPILED:
             if begins in text:
-                yield from (found.span() for found in shape.finditer(text))
+                yield from (match.span() for match in shape.finditer(text))
 
     def redact(self, text: str) -> str:
         """Return a text without secrets; the very same text if it holds none."""
@@ -293,7 +293,7 @@ class KnownSecrets:
         if not self._hex:
             return []
         lines, digits = _squeezed(text)
-        found: list[tuple[int, int, str]] = []
+        matches: list[tuple[int, int, str]] = []
         for form, (before, after, put) in self._base64.items():
             if form in lines.body:
                 for at in _places(lines.body, form):
@@ -301,7 +301,7 @@ class KnownSecrets:
                     start -= before and start > 0 and text[start - 1] in _BASE64
                     end += after and text[end : end + 1] in _BASE64
                     end += len(text[end : end + 2]) - len(text[end : end + 2].lstrip("="))
-                    found.append((start, end, put))
+                    matches.append((start, end, put))
         for form, put in self._hex.items():
             if form in digits.body:
                 for at in _places(digits.body, form):
@@ -309,16 +309,16 @@ class KnownSecrets:
                     # Half an escape would leave no JSON behind.
                     if escape := _ESCAPE.search(text, max(0, start - 8), start):
                         start = escape.start()
-                    found.append((start, end + (text[end : end + 1] == ";"), put))
+                    matches.append((start, end + (text[end : end + 1] == ";"), put))
         # Looking for one character is much faster than looking for a pattern.
         if ("&" in text or "%" in text or "\\" in text) and _ESCAPED.search(text):
-            meant, places = _unescaped(text), None
+            decoded, places = _unescaped(text), None
             for part, put in self._parts.items():
-                if part in meant:
+                if part in decoded:
                     places = places or _EscapeOffsets(text)
-                    spans = (places.span(at, at + len(part)) for at in _places(meant, part))
-                    found += ((start, end, put) for start, end in spans)
-        return found
+                    spans = (places.span(at, at + len(part)) for at in _places(decoded, part))
+                    matches += ((start, end, put) for start, end in spans)
+        return matches
 
     def unfinished_at(self, text: str) -> int:
         """Return where at the end of a text an encoded secret may begin; its length if nowhere."""
@@ -349,10 +349,10 @@ class KnownSecrets:
         if cut or _ESCAPED.search(whole):
             shift = max(0, place - _MAX_ESCAPE_LENGTH * max(map(len, self._parts)))
             whole = whole[shift:]
-            meant, places = _unescaped(whole), _EscapeOffsets(whole)
+            decoded, places = _unescaped(whole), _EscapeOffsets(whole)
             for part in self._parts:
-                at = _prefix_at_end(meant, part)
-                if at < len(meant):
+                at = _prefix_at_end(decoded, part)
+                if at < len(decoded):
                     place = min(place, shift + places.span(at, at + 1)[0])
         return place
 

@@ -30,6 +30,7 @@ class ScriptedModel:
         *,
         delay: float = 0.0,
         intents: Mapping[str, Sequence[Any]] | None = None,
+        facts: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         """Make a model.
 
@@ -38,11 +39,14 @@ class ScriptedModel:
             delay: Seconds that each answer takes.
             intents: What it reads out of requests when it is asked what they ask for: effects in
                 JSON by the request's text. A request that is missing here it cannot read.
+            facts: What it reads out of messages when it is asked for lasting facts: facts in JSON
+                by the message's text. In a message that is missing here it finds none.
         """
         self.requests: list[ModelRequest] = []
         self.read: list[ModelRequest] = []
         """Requests that asked it what somebody wants."""
         self._intents = intents or {}
+        self._facts = facts or {}
         self._script: Iterator[Line] = iter(script)
         self._delay = delay
 
@@ -55,6 +59,12 @@ class ScriptedModel:
         """Say the next line; with `emit`, in small pieces that ignore where words end."""
         if "/intent/" in request.key:
             return self._read(request)
+        if "/facts/" in request.key:
+            self.read.append(request)
+            said = text_of(request.messages[-1]).rpartition("The person said:\n")[2]
+            return _whole(
+                orjson.dumps({"facts": list(self._facts.get(said, ()))}).decode(), request
+            )
         self.requests.append(request)
         line = next(self._script, None)
         assert line is not None, f"The script is over; request {len(self.requests)} has no line."

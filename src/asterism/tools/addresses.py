@@ -106,7 +106,7 @@ def checked_url(text: str, allowed: AllowedHosts) -> URL:
     parts = address_of(text)
     if parts is None:
         raise ToolError(
-            f"{_quoted(text)} has no host that can be told with certainty. Write the address as "
+            f"{_quoted(text)} has no certain host. Write the address as "
             f"browsers show it, such as {_EXAMPLE}. Nothing was fetched."
         )
     scheme = parts.scheme or "https"
@@ -117,7 +117,7 @@ def checked_url(text: str, allowed: AllowedHosts) -> URL:
         )
     if parts.user is not None:
         raise ToolError(
-            f"{_quoted(text)} carries a name or password. Write the address without it."
+            f"{_quoted(text)} contains a name or password. Write the address without it."
         )
     port = parts.port if parts.port is not None else _PORTS[scheme]
     address = ip_of(parts.host)
@@ -155,8 +155,8 @@ def _quoted(text: str) -> str:
 
 def _private_error(host: str, port: int) -> ToolError:
     return ToolError(
-        f"{host} is an address of a private network, which web does not ask. If it shall be "
-        f'reached, the owner can set allow = ["{host}:{port}"] under [web] in asterism.toml. '
+        f"{host} is an address of a private network, which web does not contact. To allow "
+        f'it, the owner can set allow = ["{host}:{port}"] under [web] in asterism.toml. '
         "Nothing was fetched."
     )
 

@@ -67,8 +67,8 @@ def checked_tool_name(name: str) -> str:
     """Return a name that every vendor takes for a tool; else raise `InvalidInput`."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"{name[:80]!r} cannot name a tool: 1 to 64 of a-z, A-Z, 0-9, _ and - are needed, such "
-            "as 'look_up_order'. Choose another. Nothing was changed."
+            f"{name[:80]!r} is not a valid tool name. Use 1 to 64 of a-z, A-Z, 0-9, _ and -, "
+            "such as 'look_up_order'. Nothing was changed."
         )
     return name
 
@@ -93,7 +93,7 @@ def checked_schema(name: str, schema: object) -> dict[str, Any]:
         if not _PARAMETER.fullmatch(parameter):
             raise _invalid_schema(
                 name,
-                f"it has a parameter {_quoted(parameter)}; vendors of models take 1 to 64 of a-z, "
+                f"it has a parameter {_quoted(parameter)}; vendors accept 1 to 64 of a-z, "
                 "A-Z, 0-9, _, . and -",
             )
     _check_termination(name, checked)
@@ -186,7 +186,7 @@ def _check_keywords(name: str, schema: Node) -> None:
     for where, node in _nodes(schema):
         for keyword in _UNSUPPORTED:
             if keyword in node:
-                raise _invalid_schema(name, f"{where} has {keyword}, which is not understood here")
+                raise _invalid_schema(name, f"{where} has {keyword}, which is not supported")
         for keyword in ("$id", "id", "$schema"):
             if node is not schema and isinstance(node.get(keyword), str):
                 raise _invalid_schema(
@@ -199,7 +199,7 @@ def _check_keywords(name: str, schema: Node) -> None:
                 raise _invalid_schema(name, f"{problem}; only '#/…' within the schema is followed")
             if not isinstance(_follow_pointer(schema, reference), dict | bool):
                 raise _invalid_schema(
-                    name, f"{where} refers to {_quoted(reference)}, where no schema is"
+                    name, f"{where} refers to {_quoted(reference)}, which is not a schema"
                 )
         for pattern in _patterns(node):
             if fault := _pattern_fault(pattern):
@@ -227,9 +227,7 @@ def _check_termination(name: str, schema: Node) -> None:
             return 1
         here = id(cast("object", node))
         if here in above:
-            raise _invalid_schema(
-                name, "a $ref leads back to itself, so that it could never be checked"
-            )
+            raise _invalid_schema(name, "a $ref refers to itself, so it could never be checked")
         if here not in costs:
             known = cast("Node", node)
             inner = [known[keyword] for keyword in _SINGLE_SCHEMA if keyword in known]
@@ -367,7 +365,9 @@ def _counted(check: Callable[..., Any]) -> Callable[..., Any]:
         remaining = _checks_left.get()
         remaining[0] -= 1
         if remaining[0] < 0:
-            raise _TooManyChecks(f"they take more than {MAX_CHECKS:,} checks; give simpler ones")
+            raise _TooManyChecks(
+                f"they take more than {MAX_CHECKS:,} checks; use simpler arguments"
+            )
         return check(validator, value, instance, schema)
 
     return counted
@@ -536,12 +536,10 @@ def checked_spec(spec: ToolSpec) -> ToolSpec:
     name = checked_tool_name(spec.name)
     checked_schema(name, spec.schema)
     if (spec.python is None) == (spec.http is None):
-        raise _invalid_tool(
-            name, "it needs either Python source or an address, and only one of them"
-        )
+        raise _invalid_tool(name, "it needs exactly one of Python source and an address")
     if not spec.description.strip():
         raise _invalid_tool(
-            name, "it has no description, by which a model could know when to call it"
+            name, "it has no description; a model needs one to know when to call it"
         )
     if not 0 < spec.timeout <= _MAX_SECONDS:
         raise _invalid_tool(
@@ -556,7 +554,7 @@ def checked_spec(spec: ToolSpec) -> ToolSpec:
             name, f"its trust is {spec.trust!r}; it can be {', '.join(tuple(Trust)[2:])}"
         )
     try:
-        Audience.declared(spec.audience)
+        Audience.from_declaration(spec.audience)
     except InvalidInput as error:
         raise InvalidInput(
             f"The tool {name!r} cannot be registered: {error.reason}", outcome=_UNCHANGED
@@ -603,8 +601,8 @@ def _declared_effects(spec: ToolSpec) -> tuple[ToolEffect, ...] | None:
         except (TypeError, ValueError) as error:
             raise _invalid_tool(
                 spec.name,
-                f'what it does is not understood ({error}); such as {{"kind": "send", '
-                '"recipients": "to", "content": "text"}} is needed',
+                f'its effects are not valid ({error}); write them such as {{"kind": "send", '
+                '"recipients": "to", "content": "text"}}',
             ) from None
     return tuple(effects)
 
@@ -652,7 +650,7 @@ async def _run_python(
         from asterism.tools.builtin.shell import describe_result
 
         raise ToolError(
-            f"{spec.name} gave no result. {describe_result(ran, spec.timeout)[-2_000:]}"
+            f"{spec.name} returned no result. {describe_result(ran, spec.timeout)[-2_000:]}"
         )
     answer: dict[str, Any] = orjson.loads(result)
     if "error" in answer:
@@ -751,7 +749,7 @@ async def _send_request(
     remaining = {key: value for key, value in arguments.items() if key not in placed}
     if in_address and (fixed := sorted(_fixed_parameters(call.url) & remaining.keys())):
         raise ToolError(
-            f"{fixed[0]!r} is fixed by the address of {spec.name} and cannot be given. Leave it "
+            f"{fixed[0]!r} is fixed by the address of {spec.name} and cannot be set. Leave it "
             "out. Nothing was sent."
         )
     address = _fill_address(call.url, arguments)
@@ -783,7 +781,8 @@ async def _send_request(
             status = response.status
     except TimeoutError:
         raise ToolError(
-            f"{spec.name} did not answer within {spec.timeout:g} s. Whether it happened is unknown."
+            f"{spec.name} did not answer within {spec.timeout:g} s. "
+            "It is unknown whether it happened."
         ) from None
     except aiohttp.ClientError as error:
         raise ToolError(f"{spec.name} could not be reached ({type(error).__name__}).") from None

@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar, cast, get_type_hints, overload
 
 import orjson
@@ -21,8 +21,10 @@ from asterism.config.documents import Contacts
 from asterism.errors import ConfigError, InvalidInput, ToolError
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Actor, Authority
+from asterism.records import dataclass
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
+from asterism.times import Moment
 from asterism.types.agents import (
     OWNER,
     OWNER_ALONE,
@@ -77,7 +79,7 @@ class ToolContext:
     turn_id: str
     key: str
     """The same for every try of the same call, and for no other call: an idempotency key."""
-    now: int
+    now_ms: int
     """The time of the call, in milliseconds since 1970."""
     channel: str = ""
     reply_to: str | None = None
@@ -86,7 +88,6 @@ class ToolContext:
     progress: Callable[[str], None] = field(default=lambda _: None)
     """Show watchers what the call is doing."""
     transaction: Connection | None = None
-    constellation: str = ""
     participants: Participants = OWNER_ALONE
     """Who is present: what they may not see, the call must not bring to light."""
     people: frozenset[str] = frozenset({OWNER})
@@ -108,6 +109,8 @@ class ToolContext:
     resolve: Callable[[str], str] = str
     """Returns the stored key that `secret:NAME` names, and any other text as it is."""
 
+    now = Moment()
+
     def __post_init__(self) -> None:
         show = self.progress
 
@@ -123,7 +126,7 @@ class ToolContext:
         for it. What of it the result tells must go through `quotes`.
         """
         if self.searching is None:
-            raise RuntimeError("There is no memory here that could be searched.")
+            raise RuntimeError("This context has no memory to search.")
         return await self.searching(query)
 
     def quotes(self, sources: Iterable[Source]) -> None:
@@ -143,9 +146,8 @@ class ToolContext:
         """Return whom the gate of memory shall take this call for."""
         return Writer(
             actor=Actor("agent", self.agent.id, self.agent.name, self.source.trust),
-            constellation=self.constellation,
             source=self.source,
-            now=self.now,
+            now=self.now_ms,
             agent_id=self.agent.id,
             participants=self.participants,
             turn_id=self.turn_id,
@@ -158,7 +160,7 @@ class ToolContext:
     def tx(self) -> Connection:
         """The transaction in which a transactional tool has its effect."""
         if self.transaction is None:
-            raise RuntimeError("Only a tool declared transactional has a transaction.")
+            raise RuntimeError("Only a transactional tool has a transaction.")
         return self.transaction
 
     def ask(self, question: str, reviewers: tuple[str, ...] = (OWNER,)) -> None:
@@ -198,10 +200,11 @@ class Tool:
         ask: bool,
         timeout: float | None,
         trust: Trust | None = Trust.TOOL,
-        compact: bool = True,
+        compact: bool | str = True,
         effects: Declared | None = None,
         reserved: bool = False,
         audience: DeclaredAudience | None = None,
+        changes_by_itself: bool = False,
     ) -> None:
         self.function = function
         self.name = name
@@ -211,11 +214,13 @@ class Tool:
         self.trust = trust
         """How far its results are trusted; None: they are the system's own words."""
         self.compact = compact
-        """Whether small models are offered it, too."""
+        """Whether small models are offered it, too; an expression: with messages that have it."""
         self.reserved = reserved
         """Whether only agents have it whose list of tools names it."""
         self.declared_effects = effects
         """What its calls do, by which they are judged; None: it does not say."""
+        self.changes_by_itself = changes_by_itself
+        """Whether the same call may have another result a moment later, by itself."""
         self._audience = _checked_audience(name, audience)
         self._check = check
         self._async = inspect.iscoroutinefunction(function)
@@ -226,6 +231,11 @@ class Tool:
         """What else makes it what it is, such as its source; in JSON, for its digest."""
         self._digest: str | None = None
         self.__doc__ = function.__doc__
+
+    @property
+    def is_lookup(self) -> bool:
+        """Whether a small model is told to call it where a message asks for it: it only reads."""
+        return isinstance(self.compact, str) and self.declared_effects == ToolEffect("read")
 
     def __repr__(self) -> str:
         return f"<tool {self.name}, {self.retry_safety.value}>"
@@ -265,7 +275,7 @@ class Tool:
             return OWNER_ONLY
         return PUBLIC
 
-    def shown_effects(self, arguments: dict[str, Any]) -> tuple[Effect, ...]:
+    def reviewed_effects(self, arguments: dict[str, Any]) -> tuple[Effect, ...]:
         """Return what people who are asked are told that a call would do."""
         return self.effects(arguments)
 
@@ -307,7 +317,8 @@ class Tool:
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         """Run the tool; what it returns is the result of a call that succeeded."""
-        return ToolResult(ResultState.OK, await self.run(context, arguments))
+        text = await self.run(context, arguments)
+        return ToolResult(ResultState.OK, text, empty=isinstance(text, NothingFound))
 
     async def run(self, context: ToolContext, arguments: dict[str, Any]) -> str:
         """Run the function and return its result as text."""
@@ -320,7 +331,7 @@ class Tool:
             value = await asyncio.to_thread(self.function, *positional, **arguments)
         return as_text(value)
 
-    async def happened(self, context: ToolContext, arguments: dict[str, Any]) -> str | None:
+    async def find_result(self, context: ToolContext, arguments: dict[str, Any]) -> str | None:
         """Ask whether the call with this key happened; return its result, or None if not."""
         assert self._check is not None
         positional = (context,) if self._takes_context else ()
@@ -360,7 +371,7 @@ def _checked_audience(
     if not isinstance(declared, str):
         return declared
     try:
-        return Audience.declared(declared)
+        return Audience.from_declaration(declared)
     except InvalidInput as error:
         raise ConfigError(f"The audience of tool {name!r}: {error.reason}") from None
 
@@ -390,6 +401,12 @@ def read_object(name: str, arguments: str) -> dict[str, Any]:
             f"not {type(cast('object', parsed)).__name__}. Call it again."
         )
     return cast("dict[str, Any]", parsed)
+
+
+class NothingFound(str):
+    """The result of a call that looked for something and found nothing; say what to do next."""
+
+    __slots__ = ()
 
 
 def as_text(value: Any) -> str:
@@ -481,10 +498,11 @@ def tool(
     ask: bool = False,
     timeout: float | None = None,
     trust: Trust | None = Trust.TOOL,
-    compact: bool = True,
+    compact: bool | str = True,
     effects: Declared | None = None,
     reserved: bool = False,
     audience: DeclaredAudience | None = None,
+    changes_by_itself: bool = False,
 ) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None,
@@ -497,10 +515,11 @@ def tool(
     ask: bool = False,
     timeout: float | None = None,
     trust: Trust | None = Trust.TOOL,
-    compact: bool = True,
+    compact: bool | str = True,
     effects: Declared | None = None,
     reserved: bool = False,
     audience: DeclaredAudience | None = None,
+    changes_by_itself: bool = False,
 ) -> Tool | Callable[[Function], Tool]:
     """Make a typed function callable by models.
 
@@ -515,7 +534,8 @@ def tool(
         timeout: Seconds after which a call is given up.
         trust: How far its results are trusted. After results of less trust than known persons,
             changes of memory blocks wait for a person; None: nothing from outside is in them.
-        compact: Offer it to small models, too, which read each description slowly.
+        compact: Offer it to small models, too, which read each description slowly: always, never,
+            or with messages in which this regular expression is found (case does not count).
         effects: What its calls do in terms of their arguments, such as
             `ToolEffect("send", recipients="to", content="text")`. After untrusted text was read,
             calls are judged by it; a tool that does not say might do anything.
@@ -523,6 +543,8 @@ def tool(
         audience: Who may see its results, such as "public", "owner" or "role:family". Where
             somebody is present who may not, the owner is asked before each call. Without it: the
             owner alone, unless `does` says that calls only send, write, pay, delete or remember.
+        changes_by_itself: The same call may have another result a moment later, as when it asks
+            whether something is done: an agent may make it several times in a turn.
     """
     declared = [transactional, repeatable, check is not None]
     if sum(declared) > 1:
@@ -548,6 +570,7 @@ def tool(
             effects=effects,
             reserved=reserved,
             audience=audience,
+            changes_by_itself=changes_by_itself,
         )
 
     return wrap if function is None else wrap(function)
@@ -560,6 +583,27 @@ class MoreTools:
     tool: Tool
     target_call: Callable[[str], tuple[str, str] | None]
     """Returns the name and the arguments of the tool that its arguments mean, if any."""
+
+
+_MAX_MESSAGE_TOOLS = 4
+"""So many tools a small model is offered for a message besides those that it always has."""
+
+
+def _is_always_offered(tool: Tool, allowed: tuple[str, ...] | None) -> bool:
+    """Tell whether a small model is offered a tool with every message.
+
+    An agent with a list of its own was given these tools for a purpose.
+    """
+    return tool.compact is True or (isinstance(tool.compact, str) and allowed is not None)
+
+
+def is_offered_with(tool: Tool, message: str) -> bool:
+    """Tell whether a message seems to need a tool: it has its expression, or names the tool."""
+    pattern = tool.compact if isinstance(tool.compact, str) else ""
+    named = rf"\b(?:call|use|run|tool)\s+(?:the\s+)?(?:tool\s+)?{re.escape(tool.name)}\b"
+    return (
+        re.search(rf"{pattern}|{named}" if pattern else named, message, re.IGNORECASE) is not None
+    )
 
 
 class Toolbox:
@@ -588,7 +632,11 @@ class Toolbox:
 
     def get(self, name: str, allowed: tuple[str, ...] | None) -> Tool | None:
         """Return a tool that an agent may call, or None."""
-        if self.more is not None and name == self.more.tool.name and self.left_out(allowed):
+        if (
+            self.more is not None
+            and name == self.more.tool.name
+            and self.hidden_from_small_models(allowed)
+        ):
             return self.more.tool
         if allowed is not None and name not in allowed:
             return None
@@ -599,7 +647,7 @@ class Toolbox:
         """Return the names of the tools an agent may call."""
         return sorted(name for name in self._tools if allowed is None or name in allowed)
 
-    def offered(self, allowed: tuple[str, ...] | None) -> list[str]:
+    def tool_names(self, allowed: tuple[str, ...] | None) -> list[str]:
         """Return the names of the tools that an agent has; reserved ones if it names them."""
         names = self.names(allowed)
         return [name for name in names if allowed is not None or not self._tools[name].reserved]
@@ -608,17 +656,39 @@ class Toolbox:
         """Return the descriptions for a model as a JSON array, or None if there are none."""
         key = (allowed, compact)
         if key not in self._wire:
-            tools = (self._tools[name] for name in self.offered(allowed))
-            descriptions = [tool.wire() for tool in tools if tool.compact or not compact]
-            if compact and self.more is not None and self.left_out(allowed):
-                descriptions.append(self.more.tool.wire())
+            tools = (self._tools[name] for name in self.tool_names(allowed))
+            descriptions = [
+                tool.wire() for tool in tools if not compact or _is_always_offered(tool, allowed)
+            ]
             self._wire[key] = orjson.dumps(descriptions) if descriptions else None
         return self._wire[key]
 
-    def left_out(self, allowed: tuple[str, ...] | None) -> list[Tool]:
-        """Return the tools of an agent that a small model is not shown."""
-        tools = (self._tools[name] for name in self.offered(allowed))
-        return [tool for tool in tools if not tool.compact]
+    def tools_for(
+        self, allowed: tuple[str, ...] | None, message: str, without: Collection[str]
+    ) -> list[Tool]:
+        """Return the further tools that a small model may need for a message.
+
+        Args:
+            allowed: The names of the tools that the agent has; None: all.
+            message: What it is asked.
+            without: Names of tools that are not needed any more.
+        """
+        tools = [self._tools[name] for name in self.tool_names(allowed)]
+        if self.more is not None and self.hidden_from_small_models(allowed):
+            tools.append(self.more.tool)
+        chosen = [
+            tool
+            for tool in tools
+            if tool.name not in without
+            and not _is_always_offered(tool, allowed)
+            and is_offered_with(tool, message)
+        ]
+        return chosen[:_MAX_MESSAGE_TOOLS]
+
+    def hidden_from_small_models(self, allowed: tuple[str, ...] | None) -> list[Tool]:
+        """Return the tools of an agent that a small model is not shown by itself."""
+        tools = (self._tools[name] for name in self.tool_names(allowed))
+        return [tool for tool in tools if not _is_always_offered(tool, allowed)]
 
     def resolve_call(self, name: str, arguments: str) -> tuple[str, str]:
         """Return the call that is meant: one through the tool `tools` is a call of that tool.

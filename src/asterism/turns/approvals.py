@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -31,10 +31,11 @@ from asterism.permissions import (
 )
 from asterism.permissions.decide import names_one_of
 from asterism.ports import Clock
+from asterism.records import dataclass
 from asterism.store import agents, approvals, events, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.store.events import Event, home_chain
-from asterism.times import rounded_duration
+from asterism.times import rounded_duration, to_ms
 from asterism.tools.builtin.meta import PLAN_TOOL
 from asterism.tools.tool import Tool
 from asterism.turns.context import Meeting, who
@@ -50,6 +51,7 @@ from asterism.types.agents import (
     Trust,
     message_id_for,
     new_id,
+    optional_ms,
     turn_id_for,
 )
 from asterism.types.permissions import (
@@ -61,10 +63,10 @@ from asterism.types.permissions import (
     Wish,
     announcement,
     exact_arguments,
+    grant_details,
     limits_of,
     plain_effects,
     read_effects,
-    told_of,
     write_effects,
 )
 from asterism.types.turns import (
@@ -104,7 +106,6 @@ class ApprovalQueue:
     def __init__(
         self,
         database: Database,
-        constellation: str,
         clock: Clock,
         *,
         tool: Callable[[str], Tool | None],
@@ -117,21 +118,18 @@ class ApprovalQueue:
         `authority` returns what the owner has decided beforehand.
         """
         self._database = database
-        self._constellation = constellation
         self._clock = clock
         self._tool = tool
         self._delivered = delivered
         self._authority = authority
-        self._announcing = Announcer(
-            database, constellation, clock, settings=settings, delivered=delivered
-        )
+        self._announcing = Announcer(database, clock, settings=settings, delivered=delivered)
 
     async def start(self) -> None:
         """Begin to announce; what fell due while no process ran is done once."""
         await self._announcing.start()
 
     async def stop(self) -> None:
-        """Stop announcing; what is due stays due."""
+        """Stop announcing; the next start continues."""
         await self._announcing.stop()
 
     # -- answers -------------------------------------------------------------------------------
@@ -147,9 +145,9 @@ class ApprovalQueue:
         return outcome
 
     async def take(
-        self, tx: Connection, said: AnswerText, message: Message, at: int
+        self, tx: Connection, answer: AnswerText, message: Message, at: int
     ) -> Receipt | None:
-        """Take a message of a channel as an answer; None if there is no question that it means.
+        """Take a message of a channel as an answer; None if it does not answer a question.
 
         Whoever wrote it is told what came of it, in place of a turn of the agent.
         """
@@ -157,10 +155,10 @@ class ApprovalQueue:
         channel, reply_to = origin.channel, origin.reply_to
         by: str | Account = OWNER if origin.sender is None else Account(channel, origin.sender)
         place = f"{channel}:{reply_to}" if reply_to is not None else None
-        approval = await self._meant(tx, said, by, place)
-        if approval is None and (said.approval_id is None or by == OWNER):
+        approval = await self._question_answered(tx, answer, by, place)
+        if approval is None and (answer.approval_id is None or by == OWNER):
             return None
-        person = await whose(tx, self._constellation, by)
+        person = await person_of(tx, by)
         theirs = approval is not None and await self._may_answer(tx, approval, person)
         if approval is not None and theirs:
             # The message that opened the turn: whoever hands it in again finds the turn.
@@ -170,20 +168,18 @@ class ApprovalQueue:
             # Nothing of a question is told to those who may not answer it, nor that there is one.
             message_id = new_id("msg")
             turn_id = turn_id_for(message_id)
-        named = approval.id if approval is not None and theirs else said.approval_id or ""
-        note = plain(said.note) if said.note else None
-        reply = ApprovalReply(named, said.approved, by, note, place=place)
+        named = approval.id if approval is not None and theirs else answer.approval_id or ""
+        note = plain(answer.note) if answer.note else None
+        reply = ApprovalReply(named, answer.approved, by, note, place=place)
         if external_id is not None:
-            former = await messages.accept_once(
-                tx, self._constellation, channel, external_id, message_id, agent_id
-            )
+            former = await messages.accept_once(tx, channel, external_id, message_id, agent_id)
             if former is not None:
-                told = None if await _opened(tx, former[0]) else _refusal(reply, person).message
+                refusal = None if await _opened(tx, former[0]) else _refusal(reply, person).message
                 return Receipt(
-                    former[0], turn_id_for(former[0]), former[1], duplicate=True, told=told
+                    former[0], turn_id_for(former[0]), former[1], duplicate=True, refusal=refusal
                 )
         outcome = await self._answer(tx, reply, at)
-        text = words_for(outcome, named, approved=said.approved)
+        text = words_for(outcome, named, approved=answer.approved)
         if reply_to is not None:
             await messages.put_delivery(
                 tx,
@@ -194,40 +190,40 @@ class ApprovalQueue:
                     channel=channel,
                     target=reply_to,
                     text=text,
-                    next_at=at,
-                    created_at=at,
+                    next_at_ms=at,
+                    created_at_ms=at,
                 ),
             )
         if isinstance(outcome, AsterismError):
-            return Receipt(message_id, turn_id, agent_id, told=text)
+            return Receipt(message_id, turn_id, agent_id, refusal=text)
         return outcome
 
-    async def _meant(
-        self, tx: Connection, said: AnswerText, by: str | Account, place: str | None
+    async def _question_answered(
+        self, tx: Connection, answer: AnswerText, by: str | Account, place: str | None
     ) -> ApprovalRecord | None:
-        """Return the question that a message answers: the one it names, or the only one there."""
-        if said.approval_id is not None:
-            return await find(tx, self._constellation, said.approval_id)
+        """Return the approval that a message answers: by its id, or the only one at that place."""
+        if answer.approval_id is not None:
+            return await find(tx, answer.approval_id)
         if place is None:
             return None
         person: Person | None = None
-        found: list[ApprovalRecord] = []
-        for approval in await approvals.waiting(tx, self._constellation):
+        candidates: list[ApprovalRecord] = []
+        for approval in await approvals.waiting(tx):
             record = await journal.turn(tx, approval.turn_id)
             if record is None or not _is_asked_at(approval, record, place):
                 continue
-            person = person or await whose(tx, self._constellation, by)
+            person = person or await person_of(tx, by)
             if await may_answer(tx, record, approval, person):
-                found.append(approval)
-        return found[0] if len(found) == 1 else None
+                candidates.append(approval)
+        return candidates[0] if len(candidates) == 1 else None
 
     async def _answer(
         self, tx: Connection, reply: ApprovalReply, at: int
     ) -> Receipt | AsterismError:
         """Settle a question, or return (so that the refusal is kept) why it was not."""
-        approval = await find(tx, self._constellation, reply.approval_id)
+        approval = await find(tx, reply.approval_id)
         try:
-            person = await whose(tx, self._constellation, reply.by)
+            person = await person_of(tx, reply.by)
         except AsterismError as error:
             return error
         if approval is None:
@@ -236,16 +232,16 @@ class ApprovalQueue:
             return _refusal(reply, person)
         if not await self._may_answer(tx, approval, person):
             return await self._refuse(tx, approval, person, reply, at)
-        if approval.decided_at is not None:
-            return await answered_before(tx, self._constellation, approval)
+        if approval.decided_at_ms is not None:
+            return await already_answered(tx, approval)
         record = await journal.turn(tx, approval.turn_id)
-        if record is None or record.ended_at is not None:
+        if record is None or record.ended_at_ms is not None:
             return Conflict(f"The turn that asked {approval.id} has ended. Nothing was changed.")
         try:
             edited = self._edited(approval, reply)
             if edited is not None:
                 await check_edit(
-                    *(tx, self._constellation, self._authority(), approval, record),
+                    *(tx, self._authority(), approval, record),
                     *(edited.tool, edited.arguments, person),
                 )
             answer = Answer(
@@ -262,7 +258,7 @@ class ApprovalQueue:
             grant = self._grant(approval, reply, answer, edited, at)
         except AsterismError as error:
             return error
-        return await settle(tx, self._constellation, approval, record, answer, at, grant)
+        return await settle(tx, approval, record, answer, at, grant)
 
     async def _may_answer(self, tx: Connection, approval: ApprovalRecord, person: Person) -> bool:
         record = await journal.turn(tx, approval.turn_id)
@@ -289,14 +285,16 @@ class ApprovalQueue:
         }
         await events.append(
             tx,
-            home_chain(self._constellation),
+            home_chain(tx.constellation),
             [Event("approval.refused", actor, at, body, approval.agent_id, approval.turn_id)],
         )
-        called = dict(await stored_people.people_names(tx, self._constellation))
-        return _refusal(reply, person, f"; it waits for {spell(approval.reviewers, called)}")
+        called = dict(await stored_people.people_names(tx))
+        return _refusal(
+            reply, person, f"; it waits for {reviewer_names(approval.reviewers, called)}"
+        )
 
     def _edited(self, approval: ApprovalRecord, reply: ApprovalReply) -> _Edited | None:
-        """Return the changed arguments if they fit the tool; None if none differ."""
+        """Return the changed arguments if they fit the tool; None if they are the same."""
         if reply.arguments is None:
             return None
         if not reply.approved:
@@ -323,7 +321,7 @@ class ApprovalQueue:
         # A tool that has changed since it was asked is not made right by other arguments.
         same = _digest(tool, approval) == approval.definition
         definition = tool.digest(read) if same else approval.definition
-        return _Edited(tool, text, read, tool.shown_effects(read), definition)
+        return _Edited(tool, text, read, tool.reviewed_effects(read), definition)
 
     def _grant(
         self,
@@ -339,14 +337,14 @@ class ApprovalQueue:
         _check_wish(approval, wish, answer, at)
         grant = Grant(
             id=new_id("grant"),
-            constellation=self._constellation,
+            constellation=self._database.constellation,
             tool=approval.tool,
             agent_id=approval.agent_id,
             pattern=dict(wish.pattern or {}),
             turn_id=approval.turn_id if wish.extent is Extent.TURN else None,
-            until=wish.until,
+            until_ms=optional_ms(wish.until),
             given_by=answer.by,
-            given_at=at,
+            given_at_ms=at,
             approval_id=approval.id,
             amount=wish.amount,
             per_day=wish.per_day,
@@ -356,7 +354,7 @@ class ApprovalQueue:
             return grant
         effects = limits_of(read_effects(approval.effects) if edited is None else edited.effects)
         if wish.amount is not None:
-            if not effects or all(one.amount is None for one in effects):
+            if not effects or all(effect.amount is None for effect in effects):
                 raise InvalidInput(
                     f"{approval.tool} does not declare an amount that can be read and to whom it "
                     "goes, so that a limit on it could not be kept. Grant it otherwise. Nothing "
@@ -395,7 +393,7 @@ def _check_wish(approval: ApprovalRecord, wish: Wish, answer: Answer, at: int) -
             f"{answer.name} may answer {approval.id}, but only the owner grants more than the "
             "turn. Answer it without a grant. Nothing was changed."
         )
-    if wish.until is not None and wish.until <= at:
+    if wish.until is not None and to_ms(wish.until) <= at:
         raise InvalidInput(
             "A grant until a time needs one that is yet to come. Nothing was changed."
         )
@@ -435,10 +433,10 @@ def _is_asked_at(approval: ApprovalRecord, record: TurnRecord, place: str) -> bo
 
 def _arguments(approval: ApprovalRecord) -> Mapping[str, Any]:
     try:
-        found: Any = json.loads(approval.arguments or "{}")
+        arguments: Any = json.loads(approval.arguments or "{}")
     except ValueError:
         return {}  # some of it has been forgotten
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
 
 
 def _refusal(reply: ApprovalReply, person: Person, why: str = "") -> NotAllowed:
@@ -471,7 +469,7 @@ def _label_of(person: Person, reply: ApprovalReply, record: TurnRecord) -> Label
 
 
 def words_for(outcome: Receipt | AsterismError, approval_id: str, *, approved: bool) -> str:
-    """Return what whoever answered is told of what came of it."""
+    """Return the text that tells a person the result of their answer."""
     if isinstance(outcome, AsterismError):
         return outcome.message
     if approved:
@@ -486,7 +484,7 @@ NOBODY_ANSWERED = "asterism"
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What is to be noted of a question once it has been looked at, and who is to be told."""
+    """The changes to store for a waiting approval, and the persons to notify."""
 
     after: ApprovalRecord
     tell: tuple[NoticeAddress, ...]
@@ -499,14 +497,12 @@ class Announcer:
     def __init__(
         self,
         database: Database,
-        constellation: str,
         clock: Clock,
         *,
         settings: CurrentSettings,
         delivered: Callable[[], None],
     ) -> None:
         self._database = database
-        self._constellation = constellation
         self._clock = clock
         self._settings = settings
         self._delivered = delivered
@@ -525,33 +521,29 @@ class Announcer:
     async def _work(self) -> int | None:
         now, contacts = self._clock(), self._settings.current.contacts.book
         if contacts != self._heeded:
-            await self._database.write(
-                lambda tx: approvals.look_at_all(tx, self._constellation, now)
-            )
+            await self._database.write(lambda tx: approvals.look_at_all(tx, now))
             self._heeded = contacts
-        due = await self._database.read(
-            lambda tx: approvals.due(tx, self._constellation, now, _AT_ONCE)
-        )
+        due = await self._database.read(lambda tx: approvals.due(tx, now, _AT_ONCE))
         for approval in due:
             await self._database.write(
                 lambda tx, approval=approval: self._look_at(tx, approval, contacts, now)
             )
         if due:
             self._delivered()
-        return await self._database.read(lambda tx: approvals.next_time(tx, self._constellation))
+        return await self._database.read(approvals.next_time)
 
     async def _look_at(
         self, tx: Connection, approval: ApprovalRecord, contacts: Contacts, now: int
     ) -> None:
         record = await journal.turn(tx, approval.turn_id)
-        if record is None or record.ended_at is not None:
-            await approvals.note_round(tx, approval, replace(approval, next_at=None))
+        if record is None or record.ended_at_ms is not None:
+            await approvals.note_round(tx, approval, replace(approval, next_at_ms=None))
             return
-        if approval.expires_at is not None and now >= approval.expires_at:
-            span = rounded_duration(approval.expires_at - approval.asked_at)
+        if approval.expires_at_ms is not None and now >= approval.expires_at_ms:
+            span = rounded_duration(approval.expires_at_ms - approval.asked_at_ms)
             note = f"Nobody answered within {span}, so it ended as denied."
             answer = Answer(approved=False, by=NOBODY_ANSWERED, name=NOBODY_ANSWERED, note=note)
-            await settle(tx, self._constellation, approval, record, answer, now)
+            await settle(tx, approval, record, answer, now)
             return
         step = await self._next_round(tx, approval, record, contacts, now)
         if not await approvals.note_round(tx, approval, step.after):
@@ -564,10 +556,10 @@ class Announcer:
             body = {"what": approval.id, "to": list(step.escalated)}
             await events.append(
                 tx,
-                home_chain(self._constellation),
+                home_chain(tx.constellation),
                 [Event("approval.escalated", "system", now, body, record.agent_id, record.id)],
             )
-        if approval.announced_at is None and not step.after.announced:
+        if approval.announced_at_ms is None and not step.after.announced:
             await self._tell_owner(tx, approval, now)
 
     async def _next_round(
@@ -579,26 +571,26 @@ class Announcer:
         now: int,
     ) -> _Round:
         due, to_come = _escalations(approval, contacts, now)
-        former = await bound(tx, self._constellation, approval.reviewers)
-        asked_too = await bound(tx, self._constellation, [one for rule in due for one in rule.to])
-        escalated = tuple(one for one in asked_too if one not in former)
+        former = await with_person_ids(tx, approval.reviewers)
+        asked_too = await with_person_ids(tx, [person for rule in due for person in rule.to])
+        escalated = tuple(person for person in asked_too if person not in former)
         reviewers = (*former, *escalated)
-        first = approval.announced_at is None
+        first = approval.announced_at_ms is None
         begins = first or (
-            contacts.again is not None and now >= (approval.announced_at or 0) + contacts.again
+            contacts.again is not None and now >= (approval.announced_at_ms or 0) + contacts.again
         )
         rounds = approval.rounds + begins
-        announced_at = now if begins else approval.announced_at
+        announced_at = now if begins else approval.announced_at_ms
         announced = dict(approval.announced)
-        places = await reach(tx, self._constellation, record, reviewers, contacts)
+        places = await reviewer_addresses(tx, record, reviewers, contacts)
         origin = origin_of(record)
         if origin is not None and first:
             announced[str(origin)] = rounds  # the turn has said it there, as it asked
         elif origin is not None and str(origin) not in map(str, places):
             places.append(origin)
-        expires_at = approval.expires_at
+        expires_at = approval.expires_at_ms
         if expires_at is None and contacts.expire is not None:
-            expires_at = approval.asked_at + contacts.expire
+            expires_at = approval.asked_at_ms + contacts.expire
         times = [expires_at, *to_come]
         if contacts.again is not None and announced_at is not None:
             times.append(announced_at + contacts.again)
@@ -616,10 +608,12 @@ class Announcer:
             approval,
             rounds=rounds,
             announced=announced,
-            announced_at=announced_at,
+            announced_at_ms=announced_at,
             reviewers=reviewers,
-            expires_at=expires_at,
-            next_at=min((max(time, now + 1) for time in times if time is not None), default=None),
+            expires_at_ms=expires_at,
+            next_at_ms=min(
+                (max(time, now + 1) for time in times if time is not None), default=None
+            ),
         )
         return _Round(after, tuple(tell), escalated)
 
@@ -641,47 +635,46 @@ class Announcer:
 def _escalations(
     approval: ApprovalRecord, contacts: Contacts, now: int
 ) -> tuple[list[Escalation], list[int]]:
-    """Return the rules whose time has come, and the times of those that are yet to come."""
+    """Return the escalation rules that are due, and the times of the others."""
     fit = [
         rule
         for rule in contacts.escalations
         if not rule.tools or any(fnmatchcase(approval.tool, tool) for tool in rule.tools)
     ]
-    due = [rule for rule in fit if now >= approval.asked_at + rule.after]
-    return due, [approval.asked_at + rule.after for rule in fit if rule not in due]
+    due = [rule for rule in fit if now >= approval.asked_at_ms + rule.after]
+    return due, [approval.asked_at_ms + rule.after for rule in fit if rule not in due]
 
 
 _SHORTEST = 4
 """How much of the end of an id names it."""
 
 
-async def find(tx: Connection, constellation: str, named: str) -> ApprovalRecord | None:
-    """Return a question by its id, or by the end of the id of one that waits."""
-    found = await approvals.of_constellation(tx, constellation, named)
-    if found is not None:
-        return found
+async def find(tx: Connection, named: str) -> ApprovalRecord | None:
+    """Return an approval by its id; for a waiting approval, the end of the id is enough."""
+    approval = await approvals.get(tx, named)
+    if approval is not None:
+        return approval
     end = named.removeprefix("ap_")
     if len(end) < _SHORTEST:
         return None
-    alike = [one for one in await approvals.waiting(tx, constellation) if one.id.endswith(end)]
+    alike = [approval for approval in await approvals.waiting(tx) if approval.id.endswith(end)]
     return alike[0] if len(alike) == 1 else None
 
 
 async def settle(
     tx: Connection,
-    constellation: str,
     approval: ApprovalRecord,
     record: TurnRecord,
     answer: Answer,
     at: int,
     grant: Grant | None = None,
 ) -> Receipt | AsterismError:
-    """Store the one answer, wake the turn, and tell everybody else who was asked."""
+    """Store the answer, wake the turn, and tell the other reviewers."""
     grant_id = grant.id if grant is not None else None
     if not await approvals.decide(tx, approval.id, answer, at, grant_id):
         former = await approvals.get(tx, approval.id)
-        return await answered_before(tx, constellation, former or approval)
-    told: dict[str, Any] = {
+        return await already_answered(tx, former or approval)
+    details: dict[str, Any] = {
         "key": approval.key,
         "approved": answer.approved,
         "note": answer.note,
@@ -696,26 +689,26 @@ async def settle(
         "audience": str(answer.label.audience),
     }
     if answer.edited is not None:
-        told["arguments"] = answer.edited
+        details["arguments"] = answer.edited
     decision_id = new_id("msg")
     item = await messages.put_decision(
-        tx, approval.agent_id, decision_id, approval.turn_id, orjson.dumps(told), at
+        tx, approval.agent_id, decision_id, approval.turn_id, orjson.dumps(details), at
     )
     if item is None:
         return NotFound(f"The agent that asked {approval.id} has been deleted.")
     decided = replace(
-        approval, approved=answer.approved, decided_at=at, edited=answer.edited, note=answer.note
+        approval, approved=answer.approved, decided_at_ms=at, edited=answer.edited, note=answer.note
     )
     await tell_others(tx, decided, record, answer, at)
     if grant is not None:
         await approvals.put_grant(tx, grant)
-    await _audit(tx, constellation, decided, answer, at, grant)
+    await _audit(tx, decided, answer, at, grant)
     return Receipt(decision_id, approval.turn_id, approval.agent_id)
 
 
-async def answered_before(tx: Connection, constellation: str, former: ApprovalRecord) -> Conflict:
-    """Return what whoever comes second is told: who answered, and how."""
-    called = dict(await stored_people.people_names(tx, constellation))
+async def already_answered(tx: Connection, former: ApprovalRecord) -> Conflict:
+    """Return the error for a second answer: it says who answered first, and how."""
+    called = dict(await stored_people.people_names(tx))
     by = former.decided_by or "somebody"
     return Conflict(
         f"{former.id} was {former.verdict} by {called.get(by, by)} before. Nothing was changed."
@@ -728,8 +721,10 @@ async def tell_others(
     """Tell everybody who was asked, but for the place of the answer, how it was answered."""
     origin = origin_of(record)
     places = {*decided.announced, *([str(origin)] if origin else [])}
-    said = f" They say: {answer.note}" if answer.note else ""
-    text = plain(f"Approval {decided.id} was answered by {answer.name}: {decided.verdict}.{said}")
+    comment = f" They say: {answer.note}" if answer.note else ""
+    text = plain(
+        f"Approval {decided.id} was answered by {answer.name}: {decided.verdict}.{comment}"
+    )
     for place in sorted(places):
         if place != answer.place:
             await messages.put_delivery(
@@ -748,18 +743,13 @@ def delivery_to(
         channel=place.channel,
         target=place.target,
         text=text,
-        next_at=at,
-        created_at=at,
+        next_at_ms=at,
+        created_at_ms=at,
     )
 
 
 async def _audit(
-    tx: Connection,
-    constellation: str,
-    decided: ApprovalRecord,
-    answer: Answer,
-    at: int,
-    grant: Grant | None,
+    tx: Connection, decided: ApprovalRecord, answer: Answer, at: int, grant: Grant | None
 ) -> None:
     actor = answer.by if answer.by == answer.name else f"person:{answer.name}"
     body = {
@@ -773,13 +763,12 @@ async def _audit(
     where = (decided.agent_id, decided.turn_id)
     written = [Event("approval.decided", actor, at, body, *where)]
     if grant is not None:
-        written.append(Event("grant.given", actor, at, told_of(grant), *where))
-    await events.append(tx, home_chain(constellation), written)
+        written.append(Event("grant.given", actor, at, grant_details(grant), *where))
+    await events.append(tx, home_chain(tx.constellation), written)
 
 
 async def check_edit(
     tx: Connection,
-    constellation: str,
     authority: Authority,
     approval: ApprovalRecord,
     record: TurnRecord,
@@ -787,12 +776,12 @@ async def check_edit(
     arguments: Mapping[str, Any],
     person: Person,
 ) -> None:
-    """Return if a person may have a call made with these arguments; else raise `NotAllowed`.
+    """Raise `NotAllowed` unless a person may approve a call with these arguments.
 
     The policies are asked about the changed call: what they deny is denied to everybody, and whom
     they do not name for it may not answer it, although they may answer what was asked.
     """
-    verdict = await _judged(tx, constellation, authority, approval, record, tool, arguments)
+    verdict = await _judged(tx, authority, approval, record, tool, arguments)
     if isinstance(verdict, Deny):
         raise NotAllowed(
             f"{approval.id} cannot be approved with these arguments: {verdict.reason} Nothing was "
@@ -804,28 +793,27 @@ async def check_edit(
     called = Actor("person", person.id, person.name, person.trust, frozenset(person.roles))
     tokens = called.tokens | {PRESENT} if person.id == opener else called.tokens
     if not names_one_of(verdict.reviewers, tokens):
-        names = dict(await stored_people.people_names(tx, constellation))
+        names = dict(await stored_people.people_names(tx))
         raise NotAllowed(
             f"{person.name} may answer {approval.id}, but not with these arguments: with them, "
-            f"{spell(verdict.reviewers, names)} would have to be asked. Answer it as it was asked. "
-            "Nothing was changed."
+            f"{reviewer_names(verdict.reviewers, names)} would have to be asked. Answer it as it "
+            "was asked. Nothing was changed."
         )
 
 
 async def _judged(
     tx: Connection,
-    constellation: str,
     authority: Authority,
     approval: ApprovalRecord,
     record: TurnRecord,
     tool: Tool,
     arguments: Mapping[str, Any],
 ) -> Verdict:
-    """Return what the one decision says to the changed call, as far as policies have a say."""
+    """Return the decision about the changed call, by the policies alone."""
     agent = await agents.by_id(tx, approval.agent_id)
     assert agent is not None, "its turn waits"
     participants = await approvals.company_of(tx, record)
-    met = await who(tx, constellation, participants) if participants is not None else Meeting()
+    met = await who(tx, participants) if participants is not None else Meeting()
     trust = Trust(record.trust) if record.trust is not None else Trust.OWNER
     wanted = CallRequest(
         agent=agent.name,
@@ -842,7 +830,7 @@ async def _judged(
         definition=tool.digest(arguments),
     )
     # What is left of a quota is not looked up: a call that a quota would let pass is asked for.
-    used = {one.name: math.inf for one in authority.policies.all if one.quota is not None}
+    used = {policy.name: math.inf for policy in authority.policies.all if policy.quota is not None}
     situation = Situation(authority, turn_id=record.id, used=used)
     actor = Actor("agent", agent.id, agent.name, trust)
     return decide(actor, Act.CALL, Resource("tool", tool.name, wanted=wanted), situation)
@@ -880,7 +868,7 @@ def origin_of(record: TurnRecord | None) -> NoticeAddress | None:
 async def may_answer(
     tx: Connection, record: TurnRecord, approval: ApprovalRecord, person: Person
 ) -> bool:
-    """Tell whether a person is one of those who may answer; the owner always is."""
+    """Tell whether a person is among the reviewers; the owner always is."""
     if person.id == OWNER:
         return True
     if not person.id:
@@ -902,62 +890,58 @@ def _is_named(reviewer: str, person: Person, opener: str) -> bool:
             return person.id == OWNER and reviewer == OWNER
 
 
-async def bound(tx: Connection, constellation: str, reviewers: Iterable[str]) -> tuple[str, ...]:
-    """Return reviewers with persons by their ids: a name may be given to somebody else."""
-    found: dict[str, None] = {}
+async def with_person_ids(tx: Connection, reviewers: Iterable[str]) -> tuple[str, ...]:
+    """Return reviewers with the ids of persons: a name may later belong to another person."""
+    persons: dict[str, None] = {}
     for reviewer in reviewers:
         kind, _, name = reviewer.partition(":")
-        person_id = (
-            await stored_people.person_by_name(tx, constellation, name)
-            if kind == "person"
-            else None
-        )
-        found[f"person:{person_id}" if person_id else reviewer] = None
-    return tuple(found)
+        person_id = await stored_people.person_by_name(tx, name) if kind == "person" else None
+        persons[f"person:{person_id}" if person_id else reviewer] = None
+    return tuple(persons)
 
 
-async def reach(
-    tx: Connection,
-    constellation: str,
-    record: TurnRecord,
-    reviewers: Iterable[str],
-    contacts: Contacts,
+async def reviewer_addresses(
+    tx: Connection, record: TurnRecord, reviewers: Iterable[str], contacts: Contacts
 ) -> list[NoticeAddress]:
-    """Return where those are reached whom reviewers stand for, each place once."""
+    """Return the addresses of the reviewers, each once."""
     wanted = tuple(reviewers)
     opener = await approvals.opener_of(tx, record) if PRESENT in wanted else ""
-    everybody = await people.list_people(tx, constellation)
-    asked = {one.id for one in everybody if any(_is_named(word, one, opener) for word in wanted)}
-    found: dict[str, NoticeAddress] = {}
+    everybody = await people.list_people(tx)
+    persons = {
+        person.id for person in everybody if any(_is_named(word, person, opener) for word in wanted)
+    }
+    addresses: dict[str, NoticeAddress] = {}
     for contact in contacts.people:
-        if _person_called(contact.person, everybody) in asked:
+        if _person_called(contact.person, everybody) in persons:
             for place in contact.reach:
-                found.setdefault(place, NoticeAddress.read(place, contact.hours))
-    return list(found.values())
+                addresses.setdefault(place, NoticeAddress.read(place, contact.hours))
+    return list(addresses.values())
 
 
 def _person_called(name: str, everybody: Sequence[Person]) -> str | None:
-    """Return the id of the one person that a contact means."""
-    exact = [one.id for one in everybody if name in (one.id, one.name)]
-    alike = exact or [one.id for one in everybody if one.name.casefold() == name.casefold()]
+    """Return the id of the person with the name of a contact; None if it is ambiguous."""
+    exact = [person.id for person in everybody if name in (person.id, person.name)]
+    alike = exact or [
+        person.id for person in everybody if person.name.casefold() == name.casefold()
+    ]
     return alike[0] if len(alike) == 1 else None
 
 
-async def whose(tx: Connection, constellation: str, by: str | Account) -> Person:
-    """Return who answers: a person by name or id, or whoever an account belongs to."""
+async def person_of(tx: Connection, by: str | Account) -> Person:
+    """Return the person who answers, by name, id or account."""
     if isinstance(by, str):
-        return await people.find(tx, constellation, by)
+        return await people.find(tx, by)
     account = Account(plain(by.channel), plain(by.sender))
-    person_id = await stored_people.person_of_account(tx, constellation, account)
+    person_id = await stored_people.person_of_account(tx, account)
     if person_id is None:
         return NOBODY
-    found = await stored_people.get_person(tx, constellation, person_id)
-    if found is None and person_id == OWNER:
+    person = await stored_people.get_person(tx, person_id)
+    if person is None and person_id == OWNER:
         return Person(OWNER, OWNER, Trust.OWNER, (OWNER,))
-    return found or NOBODY
+    return person or NOBODY
 
 
-def spell(reviewers: Iterable[str], called: Mapping[str, str]) -> str:
+def reviewer_names(reviewers: Iterable[str], called: Mapping[str, str]) -> str:
     """Return who may answer, for people: names instead of ids."""
     words: list[str] = []
     for reviewer in reviewers:

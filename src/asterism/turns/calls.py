@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -13,6 +13,7 @@ import orjson
 from asterism.errors import StoreError, ToolError, TurnLimit
 from asterism.permissions import Allow, Ask, Deny, Verdict
 from asterism.permissions.decide import has_outside_effect
+from asterism.records import dataclass
 from asterism.store import agents
 from asterism.store.database import Connection
 from asterism.store.journal import Draft
@@ -20,18 +21,20 @@ from asterism.telemetry import ToolWatch, current_turn, turn_context
 from asterism.telemetry.redaction import redact
 from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
 from asterism.turns.judge import judge, note_question
+from asterism.turns.repeats import PastCall, answer_from_before, is_empty, may_change
 from asterism.turns.rules import RUN, Attempt, Due, Refusal
-from asterism.turns.turn import Turn
+from asterism.turns.turn import CALLS_BEFORE, Turn
 from asterism.types.agents import OWNER, Audience, Label, Trust, new_id, rules_text
 from asterism.types.memory import Origin, OriginKind
 from asterism.types.permissions import (
     ApprovalRecord,
+    Effect,
     EffectKind,
     arguments_json,
     effects_in_words,
     plain_effects,
     spell_call,
-    visible,
+    visible_line,
     write_effects,
 )
 from asterism.types.turns import (
@@ -45,6 +48,7 @@ from asterism.types.turns import (
     ToolResult,
     plain,
     result_wire,
+    text_of,
     unmarked,
 )
 
@@ -71,6 +75,8 @@ class _Ready:
     call: Call
     tool: Tool
     arguments: dict[str, Any]
+    effects: tuple[Effect, ...]
+    """What it would do, found out once: what is judged is what is counted and recorded."""
     audience: Audience
     """Who may see what it brings back."""
 
@@ -87,45 +93,131 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
         key = f"{step}/call/{index}"
         if key in turn.recorded:
             continue
-        ready, meta = _prepare(turn, key, call), ResultMeta(ResultState.NOT_RUN)
-        if isinstance(ready, _Ready):
-            refused = _against_rules(turn, ready, together)
-            if refused is not None and together:
-                # It may depend on what becomes of these.
-                await _run_together(turn, together)
-                together = []
-                refused = _against_rules(turn, ready, together)
-            if refused is not None:
-                ready, meta = refused.text, refused.meta()
-        verdict = await _judged(turn, ready, trust) if isinstance(ready, _Ready) else None
-        if isinstance(verdict, Deny) and isinstance(ready, _Ready):
-            _count_outside(turn, ready, "denied")
-            ready = f"Error: {verdict.reason} It was not run."
-            meta = ResultMeta(ResultState.DENIED)
-        asks = isinstance(verdict, Ask)
-        if (
-            isinstance(ready, _Ready)
-            and ready.tool.retry_safety is RetrySafety.REPEATABLE
-            and not asks
-        ):
-            together.append(ready)
-            continue
+        ready = _prepare(turn, key, call)
+        refused = await _refusal(turn, key, call, ready, together)
+        verdict = None
+        if refused is None and isinstance(ready, _Ready):
+            verdict = await _judged(turn, ready, trust)
+            if isinstance(verdict, Deny):
+                _count_outside(turn, ready, "denied")
+                text = f"Error: {verdict.reason} It was not run."
+                refused = _NotMade(text, ResultMeta(ResultState.DENIED))
+            elif ready.tool.retry_safety is RetrySafety.REPEATABLE and isinstance(verdict, Allow):
+                together.append(ready)
+                continue
         await _run_together(turn, together)
-        together = []
-        if isinstance(ready, _Ready) and isinstance(verdict, Ask):
+        if refused is not None:
+            _settle_not_made(turn, key, call, refused)
+        elif isinstance(ready, _Ready) and isinstance(verdict, Ask):
             _ask(turn, ready, verdict.reason, verdict.reviewers)
         elif isinstance(ready, _Ready):
             await _run_one(turn, ready)
-        elif f"{key}/begun" in turn.recorded:  # its tool was there before the crash
-            _settle(turn, key, call, _unknown(turn, call))
-        else:
-            _show_call(turn, key, call)
-            _settle(turn, key, call, ToolResult(meta.state, ready), meta)
     await _run_together(turn, together)
-    questions = undecided(turn)
+    _drop_repeats(turn, step, reply)
+    _drop_lookups(turn, step, reply)
+    questions = open_questions(turn)
     if not questions:
         turn.flush_meanwhile()
     return questions
+
+
+@dataclass(frozen=True, slots=True)
+class _NotMade:
+    """What the model reads of a call that is not made."""
+
+    text: str
+    meta: ResultMeta
+
+
+async def _refusal(
+    turn: Turn, key: str, call: Call, ready: _Ready | str, together: list[_Ready]
+) -> _NotMade | None:
+    """Return why a call is not made, or None if it may be, as far as rules and repeats go."""
+    refused = _refused_now(turn, key, call, ready, together)
+    if together and (refused is not None or _is_under_way(ready, together)):
+        # It may depend on what becomes of these.
+        await _run_together(turn, together)
+        refused = _refused_now(turn, key, call, ready, together)
+    return refused
+
+
+def _refused_now(
+    turn: Turn, key: str, call: Call, ready: _Ready | str, together: list[_Ready]
+) -> _NotMade | None:
+    if isinstance(ready, _Ready):
+        against = _against_rules(turn, ready, together)
+        if against is not None:
+            return _NotMade(against.text, against.meta())
+    earlier = _repeated(turn, key, call, ready)
+    if earlier is not None:
+        meta = ResultMeta(ResultState.NOT_RUN, repeats=earlier.key)
+        return _NotMade(answer_from_before(earlier), meta)
+    if isinstance(ready, str):
+        return _NotMade(ready, ResultMeta(ResultState.NOT_RUN))
+    return None
+
+
+def _settle_not_made(turn: Turn, key: str, call: Call, refused: _NotMade) -> None:
+    if f"{key}/begun" in turn.recorded:  # its tool was there before the crash
+        _settle(turn, key, call, _unknown(turn, call))
+        return
+    _show_call(turn, key, call)
+    _settle(turn, key, call, ToolResult(refused.meta.state, refused.text), refused.meta)
+
+
+def _is_under_way(ready: _Ready | str, together: Sequence[_Ready]) -> bool:
+    """Tell whether the same call is among those that are about to run."""
+    return isinstance(ready, _Ready) and any(
+        (other.tool, other.arguments) == (ready.tool, ready.arguments) for other in together
+    )
+
+
+def _repeated(turn: Turn, key: str, call: Call, ready: _Ready | str) -> PastCall | None:
+    """Return the call of the turn whose result answers this one; None if it is to be made."""
+    if key == "0/call/0" or f"{key}/begun" in turn.recorded:
+        return None
+    ordered = isinstance(ready, _Ready) and (
+        _attempt_of(ready).outside
+        or any(
+            rule.is_for(ready.tool.name) or rule.names(ready.tool.name) for rule in turn.agent.rules
+        )
+    )
+    return turn.services.find_repeat(turn.recorded, key, call, turn.find_tool, ordered=ordered)
+
+
+def _drop_repeats(turn: Turn, step: int, reply: Reply) -> None:
+    """Take a step out of the context in which every call was made before, and say so instead."""
+    results = [turn.recorded.get(f"{step}/call/{index}") for index in range(len(reply.calls))]
+    metas = [ResultMeta.from_json(result.meta) for result in results if result is not None]
+    if len(metas) < len(results) or any(meta.repeats is None for meta in metas):
+        return
+    if f"{step}/repeated" in turn.recorded:
+        return
+    texts = dict.fromkeys(text_of(result.body) for result in results if result is not None)
+    turn.drop_step(step, len(reply.calls))
+    turn.tell(f"{step}/repeated", "\n".join(texts))
+
+
+def _drop_lookups(turn: Turn, step: int, reply: Reply) -> None:
+    """Take a step out of the context of a small model whose calls looked for something in vain.
+
+    A small model believes a tool more than the conversation: it would say that it does not know
+    what stands a few lines above. It is asked again without these tools.
+    """
+    if not turn.sent.compact:
+        return
+    for index, call in enumerate(reply.calls):
+        result = turn.recorded.get(f"{step}/call/{index}")
+        tool, _, arguments = turn.find_tool(call.name, call.arguments)
+        if result is None or tool is None or not isinstance(tool.compact, str):
+            return
+        meta = ResultMeta.from_json(result.meta)
+        failed = meta.state in (ResultState.FAILED, ResultState.NOT_RUN)
+        if meta.dropped or not (failed or is_empty(meta, text_of(result.body))):
+            return
+        if may_change(tool, arguments):
+            return  # what was not done must be told
+    turn.drop_step(step, len(reply.calls))
 
 
 def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
@@ -134,13 +226,13 @@ def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
     call = replace(call, name=name, arguments=arguments)
     tool = turn.services.toolbox.get(call.name, turn.agent.tools)
     if tool is None:
-        names = turn.services.toolbox.offered(turn.agent.tools)
+        names = turn.services.toolbox.tool_names(turn.agent.tools)
         offer = f"There are: {', '.join(names)}." if names else "There are no tools."
         return f"Error: there is no tool {call.name!r}. {offer}"
     try:
         read = tool.read(call.arguments)
         audience = tool.audience(turn.agent, turn.context.participants, read)
-        return _Ready(key, call, tool, read, audience)
+        return _Ready(key, call, tool, read, tool.effects(dict(read)), audience)
     except ToolError as error:
         return f"Error: {error.message}"
 
@@ -152,10 +244,9 @@ async def _judged(
     begun = f"{ready.key}/begun" if approved_by is None else f"{ready.key}/approved"
     if begun in turn.recorded:
         return Allow()
-    asks = turn.rule_state.consent(attempt_of(ready.tool, ready.call, ready.arguments))
     return await judge(
-        *(turn, ready.key, ready.tool, ready.arguments, trust, ready.audience),
-        asks=asks,
+        *(turn, ready.key, ready.tool, ready.arguments, ready.effects, trust, ready.audience),
+        asks=turn.rule_state.consent(_attempt_of(ready)),
         approved_by=approved_by,
     )
 
@@ -164,13 +255,13 @@ def _against_rules(turn: Turn, ready: _Ready, under_way: list[_Ready]) -> Refusa
     """Return why rules are against a call; one that was begun before a crash was let through."""
     if f"{ready.key}/begun" in turn.recorded:
         return None
-    attempt, *pending = (
-        attempt_of(one.tool, one.call, one.arguments) for one in (ready, *under_way)
-    )
-    return rule_refusal(turn, attempt, pending)
+    return rule_refusal(turn, _attempt_of(ready), [_attempt_of(other) for other in under_way])
 
 
-async def _run_together(turn: Turn, calls: list[_Ready]) -> None:
+async def _run_together(turn: Turn, together: list[_Ready]) -> None:
+    """Run the calls that were let pass so far, and empty their list."""
+    calls = together[:]
+    together.clear()
     if len(calls) == 1:
         await _run_one(turn, calls[0])
     elif calls:
@@ -178,7 +269,7 @@ async def _run_together(turn: Turn, calls: list[_Ready]) -> None:
         for ready in calls:
             _show_call(turn, ready.key, ready.call)
         contexts = [_context(turn, ready, None) for ready in calls]
-        runs = (_attempt(turn, *one) for one in zip(calls, contexts, strict=True))
+        runs = (_attempt(turn, *pair) for pair in zip(calls, contexts, strict=True))
         for ready, context, outcome in zip(
             calls, contexts, await asyncio.gather(*runs), strict=True
         ):
@@ -258,7 +349,7 @@ async def _run_inside(
         if asked or context.decision is not None:
             key = f"{ready.key}/{'asked' if asked else 'retry_safety'}"
             meta = _meta(result.state, context).to_json()
-            return Draft(EntryKind.ONCE, key, result.text.encode(), context.now, meta)
+            return Draft(EntryKind.ONCE, key, result.text.encode(), context.now_ms, meta)
         return _result(ready, result, context)
 
     draft = await turn.flush(inside=inside)
@@ -267,7 +358,10 @@ async def _run_inside(
     assert draft is not None
     if draft.kind is EntryKind.ONCE:
         return _effect(draft)
-    _show_result(turn, ready.key, draft.body, ResultMeta.from_json(draft.meta).state)
+    state = ResultMeta.from_json(draft.meta).state
+    _show_result(turn, ready.key, draft.body, state)
+    if state is ResultState.OK:
+        _show_kept(turn, ready)
     return None
 
 
@@ -280,7 +374,7 @@ async def _reconcile(turn: Turn, ready: _Ready, context: ToolContext) -> ToolRes
     """Find out about a call that was begun before a crash; None means that it did not happen."""
     if ready.tool.retry_safety is RetrySafety.CHECKABLE:
         try:
-            known = await ready.tool.happened(context, ready.arguments)
+            known = await ready.tool.find_result(context, ready.arguments)
             return ToolResult(ResultState.OK, known) if known is not None else None
         except Exception:  # noqa: BLE001 - a check that fails leaves the outcome unknown
             _log.exception("check of %s failed", ready.tool.name)
@@ -357,24 +451,26 @@ def _is_being_cancelled() -> bool:
 
 def _result(ready: _Ready, result: ToolResult, context: ToolContext) -> Draft:
     body = result_wire(ready.call.id, _shorten(result.text))
-    meta = _meta(result.state, context).to_json()
-    return Draft(EntryKind.RESULT, ready.key, body, context.now, meta)
+    meta = _meta(result.state, context, empty=result.empty).to_json()
+    return Draft(EntryKind.RESULT, ready.key, body, context.now_ms, meta)
 
 
-def _meta(state: ResultState, context: ToolContext) -> ResultMeta:
+def _meta(state: ResultState, context: ToolContext, *, empty: bool = False) -> ResultMeta:
     """Return what is kept beside a result: how far it is trusted, and who may see it."""
-    return ResultMeta(state, tuple(context.trust_levels), tuple(map(str, context.audiences)))
+    trust_levels, audiences = tuple(context.trust_levels), tuple(map(str, context.audiences))
+    return ResultMeta(state, trust_levels, audiences, empty=empty)
 
 
 def _record(
     turn: Turn, ready: _Ready, outcome: ToolResult | NeedsApproval, context: ToolContext
 ) -> None:
     if isinstance(outcome, NeedsApproval):
-        note_question(turn, ready.key, ready.tool, ready.arguments, outcome.question)
+        note_question(turn, ready.key, ready.tool, ready.arguments, ready.effects, outcome.question)
         _ask(turn, ready, "", outcome.reviewers, outcome.question)
     else:
         _count_outside(turn, ready, "allowed")
-        _settle(turn, ready.key, ready.call, outcome, _meta(outcome.state, context))
+        meta = _meta(outcome.state, context, empty=outcome.empty)
+        _settle(turn, ready.key, ready.call, outcome, meta)
         turn.context.learn(context.label)
 
 
@@ -464,7 +560,7 @@ def _question(
 ) -> ApprovalRecord:
     """Return the question whether a call may be made, as people read it."""
     _count_outside(turn, ready, "asked")
-    effects = ready.tool.shown_effects(ready.arguments)
+    effects = ready.tool.reviewed_effects(ready.arguments)
     arguments = arguments_json(ready.arguments)
     if not question:
         spelled = spell_call(ready.call.name, arguments)
@@ -477,12 +573,12 @@ def _question(
         agent_id=turn.agent.id,
         turn_id=turn.id,
         key=ready.key,
-        question=visible(question),
-        asked_at=turn.services.clock(),
+        question=visible_line(question),
+        asked_at_ms=turn.services.clock(),
         tool=ready.call.name,
         arguments=plain(arguments),
         effects=plain(write_effects(effects)),
-        reason=visible(reason),
+        reason=visible_line(reason),
         reviewers=reviewers,
         definition=ready.tool.digest(ready.arguments),
     )
@@ -493,7 +589,7 @@ def _waiting(approval: ApprovalRecord) -> ResultMeta:
     return ResultMeta(state, approval=approval.id, question=question)
 
 
-def undecided(turn: Turn) -> list[str]:
+def open_questions(turn: Turn) -> list[str]:
     """Return the questions of a turn whose outcome the agent has not been told yet."""
     questions: list[str] = []
     for key, entry in turn.recorded.items():
@@ -543,7 +639,7 @@ def _changed_tool(turn: Turn, key: str, call: Call, answer: dict[str, Any]) -> _
     ready = _prepare(turn, key, _as_edited(turn, call, answer.get("arguments")))
     if not isinstance(ready, _Ready) or not answer.get("definition"):
         return None
-    effects = plain_effects(plain(write_effects(ready.tool.shown_effects(ready.arguments))))
+    effects = plain_effects(plain(write_effects(ready.tool.reviewed_effects(ready.arguments))))
     if (answer["definition"], answer["effects"]) == (ready.tool.digest(ready.arguments), effects):
         return None
     return asked if isinstance(asked, _Ready) else ready
@@ -563,7 +659,7 @@ def _ask_again(turn: Turn, ready: _Ready, decision: Decision, reviewers: tuple[s
     reason = f"{ready.tool.name} is not the tool any more that {decision.approval_id} was about"
     again = replace(ready, key=f"{ready.key}/outcome")
     approval = _question(turn, again, reason, reviewers)
-    note_question(turn, again.key, ready.tool, ready.arguments, reason)
+    note_question(turn, again.key, ready.tool, ready.arguments, ready.effects, reason)
     told = (
         f"Your call {_spell(ready.call)} was approved by {decision.by}, but the tool has changed "
         f"since it was asked for. It was not run. Waiting for approval {approval.id}; you will be "
@@ -641,16 +737,15 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
         agent=turn.agent,
         turn_id=turn.id,
         key=f"{turn.id}/{key}",
-        now=turn.services.clock(),
+        now_ms=turn.services.clock(),
         channel=turn.channel,
         reply_to=turn.reply_to,
         decision=decision,
         progress=progress,
-        constellation=turn.live.constellation,
         participants=participants,
         people=turn.people,
         source=replace(
-            turn.source_of(ready.tool.effects(ready.arguments)),
+            turn.source_of(ready.effects),
             origins=(Origin(OriginKind.CALL, turn.id, key),),
         ),
         authority=turn.services.authority(),
@@ -671,7 +766,7 @@ def _spell(call: Call) -> str:
 
 def _count_outside(turn: Turn, ready: _Ready, verdict: str) -> None:
     """Count a call with an effect outside: it ran without asking, a person was asked, or denied."""
-    if has_outside_effect(ready.tool.effects(ready.arguments)):
+    if has_outside_effect(ready.effects):
         turn.services.telemetry.counts.outside_calls.add((verdict,))
 
 
@@ -680,11 +775,22 @@ def _show_call(turn: Turn, key: str, call: Call) -> None:
 
 
 def _show_result(turn: Turn, key: str, body: bytes, state: ResultState) -> None:
-    if turn.services.hub.watched(turn.agent.id):
+    if turn.services.hub.is_watched(turn.agent.id):
         text = orjson.loads(body)["content"]
         turn.publish("result", {"key": key, "state": state.value, "text": text})
 
 
+def _show_kept(turn: Turn, ready: _Ready) -> None:
+    """Show watchers what a call has put into memory, word by word."""
+    for effect in ready.effects:
+        if effect.kind is EffectKind.REMEMBER:
+            where = effect.things[0] if effect.things else "archive"
+            for text in effect.content:
+                turn.publish("kept", {"where": where, "text": text, "before": ""})
+
+
+BY_PROCESSOR = "asterism:processors"
+"""Who is named as the model of a reply that processors have made."""
 BY_RULE = "asterism:rules"
 """Who is named as the model of a reply that a rule has made."""
 GIVEN = "rules"
@@ -697,15 +803,14 @@ _ENDED = 5
 _MAX_CLOSING = 2_000
 
 
-def attempt_of(tool: Tool, call: Call, arguments: dict[str, Any]) -> Attempt:
+def _attempt_of(ready: _Ready) -> Attempt:
     """Return a call as rules look at it; the arguments as its tool reads them."""
-    operation = arguments.get("operation")
-    outside = tool.retry_safety in (RetrySafety.UNKNOWN, RetrySafety.CHECKABLE) and any(
-        effect.kind.outside and effect.kind is not EffectKind.FETCH
-        for effect in tool.effects(arguments)
+    operation = ready.arguments.get("operation")
+    outside = ready.tool.retry_safety in (RetrySafety.UNKNOWN, RetrySafety.CHECKABLE) and any(
+        effect.kind.outside and effect.kind is not EffectKind.FETCH for effect in ready.effects
     )
     named = None if operation is None else str(operation)
-    return Attempt(call.name, call.arguments, named, outside)
+    return Attempt(ready.call.name, ready.call.arguments, named, outside)
 
 
 def rule_refusal(turn: Turn, attempt: Attempt, pending: Sequence[Attempt]) -> Refusal | None:
@@ -723,7 +828,7 @@ async def begin_rules(turn: Turn) -> None:
     state = turn.rule_state
     ran: dict[str, int] = {}
     if state.looks_back:
-        ran = await turn.services.database.read(lambda tx: agents.runs_of(tx, turn.agent.id))
+        ran = await turn.live.database.read(lambda tx: agents.runs_of(tx, turn.agent.id))
         state.look_back(ran)
     if GIVEN not in turn.recorded:
         kept = {"rules": rules_text(turn.agent.rules), "tools": state.tools, "ran": ran}
@@ -736,7 +841,7 @@ def remind_of_rules(turn: Turn, step: int) -> None:
     key = f"{step}/rules"
     if not turn.rule_state.trail.refused or key in turn.recorded:
         return
-    broken = [one for one in turn.rule_state.broken(step) if one[0] >= _REMINDED]
+    broken = [entry for entry in turn.rule_state.step_refusals(step) if entry[0] >= _REMINDED]
     if not broken:
         return
     said = " ".join(dict.fromkeys(_lesson(refused) for _, refused in broken))
@@ -761,20 +866,20 @@ async def may_end(turn: Turn, step: int) -> bool:
     if key in turn.recorded:
         return False
     state.read(turn.recorded)
-    due = state.due(turn.services.clock())
+    due = state.due_calls(turn.services.clock())
     if not due:
         return True
-    said = " ".join(str(one) for one in due)
+    said = " ".join(str(due_call) for due_call in due)
     if _count_entries(turn, "/due") < _REMINDED:
         turn.tell(key, f"The turn cannot end yet. {said} Call it now, and give your answer after.")
         await turn.flush()
         return False
-    name = next((name for one in due if (name := _force(turn, step, one.tools))), None)
+    name = next((name for due_call in due if (name := _force(turn, step, due_call.tools))), None)
     if name is not None:
         turn.tell(key, f"{said} {name} is called for you now; give your answer after.")
         await turn.flush()
         return False
-    if all(_was_tried(turn, one) for one in due):
+    if all(_was_tried(turn, due_call) for due_call in due):
         turn.notify_owner(
             "rule.unmet",
             f"{turn.agent.name} ended a turn although a rule wants more, since the tool failed: "
@@ -785,7 +890,15 @@ async def may_end(turn: Turn, step: int) -> bool:
 
 
 def forced_reply(turn: Turn, step: int) -> Reply | None:
-    """Return the call that is made for the agent in this step, as if it had made it."""
+    """Return the calls that are made for the agent in this step, as if it had made them."""
+    before = turn.recorded.get(CALLS_BEFORE) if step == 0 else None
+    if before is not None:
+        made: list[dict[str, Any]] = orjson.loads(before.body)
+        calls = tuple(
+            Call(f"before_{turn.id[-8:]}_{place}", call["name"], arguments_json(call["arguments"]))
+            for place, call in enumerate(made)
+        )
+        return Reply(calls=calls, model=BY_PROCESSOR, finish="tool_calls")
     entry = turn.recorded.get(f"{step - 1}/force")
     if entry is None:
         return None
@@ -798,8 +911,8 @@ async def closing_reply(turn: Turn, step: int, reply: Reply) -> Reply | None:
     if not turn.agent.rules or turn.schema is not None:
         return None
     turn.rule_state.read(turn.recorded)
-    made, key = turn.rule_state.ended(), f"{step + 1}/reply"
-    if made is None or turn.rule_state.due(turn.services.clock()):
+    made, key = turn.rule_state.ending_call(), f"{step + 1}/reply"
+    if made is None or turn.rule_state.due_calls(turn.services.clock()):
         return None
     if (former := turn.recorded.get(key)) is not None:
         said = Reply.from_entry(former.body, former.meta)

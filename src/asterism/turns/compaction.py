@@ -6,7 +6,7 @@ import logging
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate, groupby
 
 import orjson
@@ -19,6 +19,7 @@ from asterism.memory.gate.writer import Writer
 from asterism.memory.words import digest
 from asterism.permissions import Actor
 from asterism.ports import ModelQuestion, ModelRequest, Profile, Reservations
+from asterism.records import dataclass
 from asterism.store import epochs, journal, summaries
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
@@ -30,6 +31,14 @@ from asterism.turns.context import (
     compile_context,
     held,
     load_context,
+)
+from asterism.turns.digest import (
+    FORMER_SHARE,
+    MAX_READ,
+    DigestLine,
+    former_lines,
+    lines_of,
+    pick_lines,
 )
 from asterism.turns.turn import Turn, TurnServices
 from asterism.types.agents import Audience, Trust, least_trusted, new_id
@@ -44,7 +53,7 @@ from asterism.types.turns import (
     message_wire,
     plain,
     quote_lines,
-    spoken,
+    speaker_and_text,
     text_of,
 )
 
@@ -60,7 +69,7 @@ _SUMMARY_OUTPUT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What was done to make room."""
+    """The result of a compaction."""
 
     summary: Summary
     facts: int
@@ -69,7 +78,7 @@ class CompactionResult:
 
 async def make_room(turn: Turn, budget: int) -> None:
     """Compact old turns so that a turn's context fits a budget in bytes."""
-    await turn.written()
+    await turn.wait_for_write()
     before = turn.record.first_seq if turn.record is not None else turn.live.length + 1
     turn.publish("progress", {"key": "memory", "text": "making room in the context"})
     await compact(
@@ -87,7 +96,7 @@ async def make_room(turn: Turn, budget: int) -> None:
     turn.context.learn(former.label)
     for draft in turn.staged:
         if draft.kind in WIRE_KINDS:
-            turn.context.tail.append(draft.kind, draft.body)
+            turn.context.append(draft)
 
 
 async def compact(
@@ -101,15 +110,15 @@ async def compact(
     notify: Callable[[str, str], None],
     key: str,
 ) -> CompactionResult | None:
-    """Compact what was told before an entry, and compile the context anew; None if nothing can be.
+    """Compact the messages before an entry and rebuild the context; None if it cannot shrink.
 
     Facts are saved by rule first. Then a model is asked for the summary, where the strategy says
     so; if it does not answer, the summary is made by rule, so that the turn goes on in any case.
     """
-    past = await services.database.read(lambda tx: _read_past(tx, live, context, before))
-    made = None
-    if past.folded_by is None:
-        made = await _summarise(
+    past = await live.database.read(lambda tx: _read_past(tx, live, context, before))
+    new = None
+    if past.compacted_by is None:
+        new = await _summarise(
             services,
             live,
             context,
@@ -117,10 +126,10 @@ async def compact(
             budget_tokens=budget_tokens,
             asking=(reservations, notify, key),
         )
-        if made is None:
+        if new is None:
             context.tail.squeeze()
             return None
-    begun = await services.database.write(lambda tx: _begin(tx, services, live, context, made))
+    begun = await live.database.write(lambda tx: _begin(tx, services, live, context, new))
     if begun is None:
         return None
     compiled, compacted = begun
@@ -130,14 +139,14 @@ async def compact(
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What a context could compact."""
+    """The entries that a context could compact."""
 
-    told: list[ContextEntry]
+    entries: list[ContextEntry]
     former: Summary | None
     """What stands for all before that."""
     unfinished: list[str]
     """Turns that have not ended."""
-    folded_by: Summary | None
+    compacted_by: Summary | None
     """What another process has compacted it into already."""
 
 
@@ -148,7 +157,10 @@ async def _read_past(tx: Connection, live: LiveAgent, context: Context, before: 
     rows = await held(tx, agent_id, context.participants, former, first, before - 1)
     unfinished = await journal.unfinished(tx, agent_id)
     return _Past(
-        [_as_told(row) for row in rows], former, unfinished, await _compacted_by(tx, live, context)
+        [_context_entry(row) for row in rows],
+        former,
+        unfinished,
+        await _compacted_by(tx, live, context),
     )
 
 
@@ -160,13 +172,15 @@ async def _compacted_by(tx: Connection, live: LiveAgent, context: Context) -> Su
     return await summaries.get(tx, latest.summary)
 
 
-def _as_told(one: journal.VisibleEntry) -> ContextEntry:
-    audience = Audience.of_turn(one.audience)
-    return ContextEntry(one.seq, one.turn_id, one.kind, one.body, one.at, audience, one.trust)
+def _context_entry(entry: journal.VisibleEntry) -> ContextEntry:
+    audience = Audience.of_turn(entry.audience)
+    return ContextEntry(
+        entry.seq, entry.turn_id, entry.kind, entry.body, entry.at_ms, audience, entry.trust
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _NewSummary:
     """A compaction that is to be stored."""
 
     summary: Summary
@@ -182,14 +196,14 @@ async def _summarise(
     *,
     budget_tokens: int,
     asking: tuple[Reservations | None, Callable[[str, str], None], str],
-) -> _Made | None:
-    """Choose what leaves a context, and write what stands for it; None if nothing can leave."""
+) -> _NewSummary | None:
+    """Choose the entries that leave a context and summarise them; None if none can leave."""
     compactions = compaction_policy(services.settings.current.context)
     strategy = compactions.strategy
     if context.epoch.summary is None and context.epoch.first_seq > 1:
         strategy = Strategy.TRUNCATE  # a past from before there were summaries, or an imported one
     compaction = choose(
-        past.told,
+        past.entries,
         strategy,
         budget_tokens=budget_tokens,
         now=services.clock(),
@@ -209,7 +223,7 @@ async def _summarise(
         id=new_id("sum"),
         agent_id=live.agent.id,
         participants=context.participants.key,
-        audience=context.participants.after(compaction.audience),
+        audience=context.participants.audience_after_reading(compaction.audience),
         trust=compaction.trust,
         first_seq=compaction.first_seq,
         last_seq=compaction.last_seq,
@@ -219,19 +233,23 @@ async def _summarise(
         messages=compaction.messages,
         tokens=compaction.tokens,
         made_by=made_by,
-        at=services.clock(),
+        at_ms=services.clock(),
     )
     # A past that never stood in the context does not leave it.
     facts = [
-        (fact, told)
-        for fact, told in facts_leaving(compaction)
-        if fact.weight >= _WORTH_SAVING and told.seq >= context.epoch.first_seq
+        (fact, entry)
+        for fact, entry in facts_leaving(compaction)
+        if fact.weight >= _WORTH_SAVING and entry.seq >= context.epoch.first_seq
     ]
-    return _Made(summary, facts)
+    return _NewSummary(summary, facts)
 
 
 async def _begin(
-    tx: Connection, services: TurnServices, live: LiveAgent, context: Context, made: _Made | None
+    tx: Connection,
+    services: TurnServices,
+    live: LiveAgent,
+    context: Context,
+    new: _NewSummary | None,
 ) -> tuple[Context, CompactionResult] | None:
     """Begin the epoch after a compaction; if another process was first, use its epoch."""
     participants, budget, now = (
@@ -246,11 +264,9 @@ async def _begin(
             await load_context(tx, live, participants, budget, now),
             CompactionResult(other, 0),
         )
-    elif made is not None:
-        summary = await summaries.put(tx, made.summary)
-        compacted = CompactionResult(
-            summary, await _save_facts(tx, services, live, made.facts, now)
-        )
+    elif new is not None:
+        summary = await summaries.put(tx, new.summary)
+        compacted = CompactionResult(summary, await _save_facts(tx, services, live, new.facts, now))
         why = f"{summary.messages:,} messages were compacted ({summary.strategy.value})"
         compiled = await compile_context(
             tx, live, participants, budget, now, summary.last_seq + 1, summary.id, why
@@ -270,7 +286,7 @@ async def _ask(
     notify: Callable[[str, str], None],
     key: str,
 ) -> tuple[str, str] | None:
-    """Return the summary that a model writes, with the model; None if a rule has to do."""
+    """Return a model's summary and the model's name; None if no model answered."""
     models = services.models.chain(live.agent.model)
     profile = services.models.profile(models[0])
     if profile.compact:
@@ -324,17 +340,18 @@ async def _save_facts(
 ) -> int:
     """Put what must not be lost into the archive, each fact with the message it was said in."""
     saved = 0
-    for fact, told in facts:
+    for fact, entry in facts:
         source = Source(
-            (Origin(OriginKind.MESSAGE, told.turn_id, str(told.seq)),), told.audience, told.trust
+            (Origin(OriginKind.MESSAGE, entry.turn_id, str(entry.seq)),),
+            entry.audience,
+            entry.trust,
         )
         writer = Writer(
-            actor=Actor("system", live.agent.id, live.agent.name, told.trust),
-            constellation=live.constellation,
+            actor=Actor("system", live.agent.id, live.agent.name, entry.trust),
             source=source,
             now=now,
             agent_id=live.agent.id,
-            turn_id=told.turn_id,
+            turn_id=entry.turn_id,
             reason="about to leave the context",
             authority=services.authority(),
         )
@@ -419,7 +436,7 @@ class CompactionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What is to be compacted, decided before any model is asked."""
+    """The entries to compact, chosen before a model is asked."""
 
     compacted: tuple[ContextEntry, ...]
     """Whole turns, in order; also those that stood in full behind the former summary till now."""
@@ -443,7 +460,7 @@ class Compaction:
     @property
     def tokens(self) -> int:
         """About how many tokens they have."""
-        return sum(len(one.wire) for one in self.compacted) // BYTES_PER_TOKEN
+        return sum(len(entry.wire) for entry in self.compacted) // BYTES_PER_TOKEN
 
     @property
     def first_at(self) -> int:
@@ -455,15 +472,15 @@ class Compaction:
         """When the last of them was said."""
         return self.compacted[-1].at
 
-    def left(self, told: Sequence[ContextEntry]) -> list[ContextEntry]:
-        """Return what still stands in full of what was told, in order."""
-        kept = set(self.kept)
-        return [one for one in told if one.seq > self.last_seq or one.seq in kept]
+    def kept_entries(self, entries: Sequence[ContextEntry]) -> list[ContextEntry]:
+        """Return the entries that stay in full, in order."""
+        in_full = set(self.kept)
+        return [entry for entry in entries if entry.seq > self.last_seq or entry.seq in in_full]
 
 
 @dataclass(slots=True)
 class _Turn:
-    """A turn's place in what was told; the turns of others may lie between its entries."""
+    """The places of a turn's entries; entries of other turns may lie between them."""
 
     start: int
     end: int = 0
@@ -473,7 +490,7 @@ class _Turn:
 
 
 def choose(
-    told: Sequence[ContextEntry],
+    entries: Sequence[ContextEntry],
     strategy: Strategy,
     *,
     budget_tokens: int,
@@ -482,10 +499,10 @@ def choose(
     former: Summary | None = None,
     unfinished: Collection[str] = (),
 ) -> Compaction | None:
-    """Decide what is compacted; None if nothing can be, since only the latest turn is left.
+    """Choose the entries to compact; None if only the latest turn is left.
 
     Args:
-        told: What the context holds, in order: first what the former summary left in full.
+        entries: What the context holds, in order: first what the former summary left in full.
         strategy: Which turns go.
         budget_tokens: What the context's tail may hold; it is compacted to half of that. What is
             under that already is compacted for all that up to the turns that stay by `options`.
@@ -495,8 +512,8 @@ def choose(
         unfinished: Turns that go on later, such as those that wait for a person; they stay.
     """
     options = options or CompactionOptions()
-    turns = _turns_of(told, unfinished)
-    carried = sum(former is not None and one.seq <= former.last_seq for one in told)
+    turns = _turns_of(entries, unfinished)
+    carried = sum(former is not None and entry.seq <= former.last_seq for entry in entries)
     # The range must go beyond the former one's, and begin before the turn that began last.
     cuts = [turn.start for turn in turns if turn.start > carried]
     if not cuts:
@@ -504,42 +521,42 @@ def choose(
     scale = _Scale(turns)
     whole_goal = budget_tokens * BYTES_PER_TOKEN * _GOAL_SHARE
     goal = whole_goal - min(SUMMARY_TOKENS * BYTES_PER_TOKEN, whole_goal / 4)
-    cut = _cut(told, cuts, scale, strategy, budget_tokens * BYTES_PER_TOKEN, goal, now, options)
+    cut = _cut(entries, cuts, scale, strategy, budget_tokens * BYTES_PER_TOKEN, goal, now, options)
     stays: set[int] = set()
     if cut and strategy is Strategy.IMPORTANCE:
         room = min(goal * _KEPT_SHARE, goal - scale.left_after(cut))
-        stays = _important(told, turns, cut, room, options)
+        stays = _important(entries, turns, cut, room, options)
     if not cut:
         return None
     leave = {
         place
-        for index, one in enumerate(turns)
-        if one.whole and one.end < cut and index not in stays
-        for place in one.places
+        for index, turn in enumerate(turns)
+        if turn.whole and turn.end < cut and index not in stays
+        for place in turn.places
     }
     if not leave:
         return None
-    return _compaction(told, cut, leave, strategy, former)
+    return _compaction(entries, cut, leave, strategy, former)
 
 
 def _compaction(
-    told: Sequence[ContextEntry],
+    entries: Sequence[ContextEntry],
     cut: int,
     leave: set[int],
     strategy: Strategy,
     former: Summary | None,
 ) -> Compaction:
-    compacted = tuple(told[place] for place in sorted(leave))
-    audiences = {one.audience for one in compacted}
-    trust_levels = {one.trust for one in compacted}
+    compacted = tuple(entries[place] for place in sorted(leave))
+    audiences = {entry.audience for entry in compacted}
+    trust_levels = {entry.trust for entry in compacted}
     if former is not None:
         audiences.add(former.audience)
         trust_levels.add(former.trust)
     return Compaction(
         compacted=compacted,
-        kept=tuple(told[place].seq for place in range(cut) if place not in leave),
-        first_seq=former.last_seq + 1 if former is not None else told[0].seq,
-        last_seq=told[cut - 1].seq,
+        kept=tuple(entries[place].seq for place in range(cut) if place not in leave),
+        first_seq=former.last_seq + 1 if former is not None else entries[0].seq,
+        last_seq=entries[cut - 1].seq,
         former=former.text if former is not None else "",
         audience=Audience.intersection(audiences),
         trust=least_trusted(trust_levels),
@@ -547,26 +564,26 @@ def _compaction(
     )
 
 
-def _turns_of(told: Sequence[ContextEntry], unfinished: Collection[str]) -> list[_Turn]:
+def _turns_of(entries: Sequence[ContextEntry], unfinished: Collection[str]) -> list[_Turn]:
     """Return the turns in the order of their beginnings."""
-    found: dict[str, _Turn] = {}
+    turns: dict[str, _Turn] = {}
     calls: dict[str, set[str]] = {}
-    for place, one in enumerate(told):
-        turn = found.get(one.turn_id)
+    for place, entry in enumerate(entries):
+        turn = turns.get(entry.turn_id)
         if turn is None:
-            turn = found[one.turn_id] = _Turn(place, whole=one.turn_id not in unfinished)
+            turn = turns[entry.turn_id] = _Turn(place, whole=entry.turn_id not in unfinished)
         turn.end = place
-        turn.size += len(one.wire)
+        turn.size += len(entry.wire)
         turn.places.append(place)
-        if one.kind is EntryKind.REPLY and b'"tool_calls"' in one.wire:
-            asked = orjson.loads(one.wire).get("tool_calls") or ()
-            calls.setdefault(one.turn_id, set()).update(call.get("id") for call in asked)
-        elif one.kind is EntryKind.RESULT and one.turn_id in calls:
-            calls[one.turn_id].discard(orjson.loads(one.wire).get("tool_call_id"))
+        if entry.kind is EntryKind.REPLY and b'"tool_calls"' in entry.wire:
+            tool_calls = orjson.loads(entry.wire).get("tool_calls") or ()
+            calls.setdefault(entry.turn_id, set()).update(call.get("id") for call in tool_calls)
+        elif entry.kind is EntryKind.RESULT and entry.turn_id in calls:
+            calls[entry.turn_id].discard(orjson.loads(entry.wire).get("tool_call_id"))
     for turn_id, open_calls in calls.items():
         if open_calls:
-            found[turn_id].whole = False
-    return list(found.values())
+            turns[turn_id].whole = False
+    return list(turns.values())
 
 
 class _Scale:
@@ -576,14 +593,14 @@ class _Scale:
         ends = sorted((turn.end, turn.size) for turn in turns if turn.whole)
         self._ends = [end for end, _ in ends]
         self._sums = [0, *accumulate(size for _, size in ends)]
-        self.total = sum(one.size for one in turns)
+        self.total = sum(turn.size for turn in turns)
 
     def left_after(self, cut: int) -> int:
         return self.total - self._sums[bisect_left(self._ends, cut)]
 
 
 def _cut(
-    told: Sequence[ContextEntry],
+    entries: Sequence[ContextEntry],
     cuts: Sequence[int],
     scale: _Scale,
     strategy: Strategy,
@@ -595,7 +612,7 @@ def _cut(
     """Return before which entry all leaves that may; 0 if a strategy finds nothing to do."""
     match strategy:
         case Strategy.DECAY:
-            cut = _by_age(told, cuts, now, options)
+            cut = _by_age(entries, cuts, now, options)
             too_much = scale.left_after(cut) > budget
             return max(cut, _by_size(scale, cuts, goal)) if too_much else cut
         case Strategy.IMPORTANCE:
@@ -617,33 +634,35 @@ def _by_need(scale: _Scale, cuts: Sequence[int], goal: float, options: Compactio
 
 
 def _by_age(
-    told: Sequence[ContextEntry], cuts: Sequence[int], now: int, options: CompactionOptions
+    entries: Sequence[ContextEntry], cuts: Sequence[int], now: int, options: CompactionOptions
 ) -> int:
     """Return the last cut before which all is old and after which enough turns stay, or 0."""
     oldest = now - int(options.decay_hours * 3_600_000)
     free = cuts[: max(0, len(cuts) + 1 - max(1, options.keep_recent))]
-    old = [cut for cut in free if told[cut - 1].at < oldest]
+    old = [cut for cut in free if entries[cut - 1].at < oldest]
     return old[-1] if old else 0
 
 
 def _important(
-    told: Sequence[ContextEntry],
+    entries: Sequence[ContextEntry],
     turns: Sequence[_Turn],
     cut: int,
     room: float,
     options: CompactionOptions,
 ) -> set[int]:
-    """Return which of the turns before a cut stay; at least one leaves."""
-    leaving = [index for index, one in enumerate(turns) if one.whole and one.end < cut]
-    newest = max(1, len(told) - 1)
+    """Return the turns before a cut that stay; at least one turn leaves."""
+    leaving = [index for index, turn in enumerate(turns) if turn.whole and turn.end < cut]
+    newest = max(1, len(entries) - 1)
     scores = {
-        index: sum(_score(told[place], place / newest, options.weights) for place in places)
+        index: sum(_score(entries[place], place / newest, options.weights) for place in places)
         / len(places)
         for index in leaving
         for places in (turns[index].places,)
     }
     stays: set[int] = set()
-    for index in sorted(leaving, key=lambda one: (-scores[one], -one))[: len(leaving) - 1]:
+    for index in sorted(leaving, key=lambda candidate: (-scores[candidate], -candidate))[
+        : len(leaving) - 1
+    ]:
         if len(stays) == options.keep_important:
             break
         if turns[index].size <= room:
@@ -652,34 +671,25 @@ def _important(
     return stays
 
 
-def _score(one: ContextEntry, age: float, weights: CompactionWeights) -> float:
-    text = text_of(one.wire)
-    if one.kind is EntryKind.REPLY:
+def _score(entry: ContextEntry, age: float, weights: CompactionWeights) -> float:
+    text = text_of(entry.wire)
+    if entry.kind is EntryKind.REPLY:
         score = weights.assistant
-    elif one.kind is EntryKind.MESSAGE and not text.startswith(MARK):
-        score = weights.system if one.wire.startswith(b'{"role":"system"') else weights.user
+    elif entry.kind is EntryKind.MESSAGE and not text.startswith(MARK):
+        score = weights.system if entry.wire.startswith(b'{"role":"system"') else weights.user
     else:
         score = weights.other
     score += age * weights.recency
     score += min(weights.length, len(text) / 100 * weights.per_100_characters)
     if "?" in text:
         score += weights.question
-    if one.kind is EntryKind.REPLY and b'"tool_calls"' in one.wire:
+    if entry.kind is EntryKind.REPLY and b'"tool_calls"' in entry.wire:
         score += weights.call
     lowered = text.lower()
     return score + weights.keyword * sum(word in lowered for word in weights.keywords)
 
 
 _MAX_SUMMARY_CHARACTERS = SUMMARY_TOKENS * 4
-_FORMER_SHARE = 0.4
-"""How much of a digest lines of the former summary may fill, and more where room is left."""
-_MAX_LINE_LENGTH = 240
-_MAX_READ = 20_000
-"""Characters of one message that are looked at; who writes more sends a document."""
-_LEAST = 0.05
-"""The weight of a sentence that holds no fact: it tells at least what was talked about."""
-_SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
-_HEAD = re.compile(r"^- (?:\d{1,2} \w{3} \d{4}, (?:person|agent): )?")
 _LEFT_OUT = re.compile(
     r"^- Left out, not summarised: ([\d,]+) messages? \((\d{1,2} \w{3}(?: \d{4})?)"
     r"(?: – \d{1,2} \w{3} (\d{4}))?\)\.$"
@@ -687,89 +697,52 @@ _LEFT_OUT = re.compile(
 
 
 def facts_leaving(compaction: Compaction) -> list[tuple[Fact, ContextEntry]]:
-    """Return the facts that leave the context, each once for those who have seen it."""
-    found: dict[tuple[str, str, str], tuple[Fact, ContextEntry]] = {}
-    for one in compaction.compacted:
-        for fact in _facts_of(one):
-            key = (digest(fact.text), str(one.audience), one.trust.value)
-            found.setdefault(key, (fact, one))
-    return list(found.values())
+    """Return the facts that leave the context, each once per audience and trust."""
+    facts: dict[tuple[str, str, str], tuple[Fact, ContextEntry]] = {}
+    for entry in compaction.compacted:
+        for fact in _facts_of(entry):
+            key = (digest(fact.text), str(entry.audience), entry.trust.value)
+            facts.setdefault(key, (fact, entry))
+    return list(facts.values())
 
 
 def rule_digest(compaction: Compaction) -> str:
     """Return a summary made by rule: the same for the same, at most some 600 tokens long."""
     if compaction.strategy is Strategy.TRUNCATE:
         line = _left_out(compaction)
-        former = (one for one in _former_lines(compaction.former) if not _LEFT_OUT.match(one.text))
-        lines = _pick(former, _MAX_SUMMARY_CHARACTERS - len(line.encode()) - 1, set())
-        return "\n".join([*(one.text for one in lines), line])
+        former = (
+            line for line in _former_lines(compaction.former) if not _LEFT_OUT.match(line.text)
+        )
+        lines = pick_lines(former, _MAX_SUMMARY_CHARACTERS - len(line.encode()) - 1, set())
+        return "\n".join([*(line.text for line in lines), line])
     seen: set[str] = set()
     candidates = list(_new_lines(compaction.compacted))
     free = _MAX_SUMMARY_CHARACTERS - sum(candidate.size for candidate in candidates)
-    room = max(int(_MAX_SUMMARY_CHARACTERS * _FORMER_SHARE), free)
-    former = _pick(_former_lines(compaction.former), room, seen)
-    new = _pick(candidates, _MAX_SUMMARY_CHARACTERS - sum(one.size for one in former), seen)
-    return "\n".join(one.text for one in (*former, *new)) or _left_out(compaction)
+    room = max(int(_MAX_SUMMARY_CHARACTERS * FORMER_SHARE), free)
+    former = pick_lines(_former_lines(compaction.former), room, seen)
+    new = pick_lines(candidates, _MAX_SUMMARY_CHARACTERS - sum(line.size for line in former), seen)
+    return "\n".join(line.text for line in (*former, *new)) or _left_out(compaction)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line that a digest may have."""
-
-    text: str
-    weight: float
-
-    @property
-    def size(self) -> int:
-        return len(self.text.encode()) + 1
+def _new_lines(compacted: Iterable[ContextEntry]) -> Iterator[DigestLine]:
+    for entry in compacted:
+        if _is_speech(entry):
+            is_person = entry.kind is EntryKind.MESSAGE
+            head = f"- {day_text(entry.at)}, {'person' if is_person else 'agent'}: "
+            role = "user" if is_person else "assistant"
+            yield from lines_of(role, text_of(entry.wire), entry.at, head)
 
 
-def _pick(lines: Iterable[_Line], room: int, seen: set[str]) -> list[_Line]:
-    """Return the most telling lines that fit, in their order; of equals, the later ones."""
-    all_lines = list(lines)
-    taken: list[int] = []
-    for index in sorted(range(len(all_lines)), key=lambda one: (-all_lines[one].weight, -one)):
-        line = all_lines[index]
-        words = digest(_HEAD.sub("", line.text))
-        if line.size <= room and words not in seen:
-            seen.add(words)
-            room -= line.size
-            taken.append(index)
-    return [all_lines[index] for index in sorted(taken)]
-
-
-def _new_lines(compacted: Iterable[ContextEntry]) -> Iterator[_Line]:
-    for one in compacted:
-        if not _is_said(one):
-            continue
-        who = "person" if one.kind is EntryKind.MESSAGE else "agent"
-        head = f"- {day_text(one.at)}, {who}: "
-        facts = _facts_of(one)
-        for fact in facts:
-            yield _Line(head + _short(fact.text), max(fact.weight, _LEAST))
-        if not facts and one.kind is EntryKind.MESSAGE:
-            first = next(iter(_sentences(text_of(one.wire)[:_MAX_READ])), "")
-            if first:
-                yield _Line(head + _short(first), _LEAST)
-
-
-def _former_lines(former: str) -> Iterator[_Line]:
+def _former_lines(former: str) -> Iterator[DigestLine]:
     for line in former.splitlines():
         if _LEFT_OUT.match(line):
-            yield _Line(line, 1.0)
-            continue
-        parts = [line] if len(line) <= _MAX_LINE_LENGTH + 40 else _sentences(line)
-        for part in parts:
-            head = _HEAD.match(part)
-            said = part[head.end() :].strip() if head else part.strip()
-            if said:
-                facts = facts_in("user", said, 0)
-                weight = max((fact.weight for fact in facts), default=_LEAST)
-                yield _Line((head[0] if head else "- ") + _short(said), max(weight, _LEAST))
+            yield DigestLine(line, 1.0)
+        else:
+            yield from former_lines(line)
 
 
 def _left_out(compaction: Compaction) -> str:
-    """Return the line of a strategy that does not summarise, taking in the former such line."""
+    """Return the line that counts messages left out, including those of the former line."""
     count, since = compaction.messages, compaction.first_at
     span = days_text(since, compaction.last_at)
     for line in compaction.former.splitlines():
@@ -784,27 +757,18 @@ def _left_out(compaction: Compaction) -> str:
     return f"- Left out, not summarised: {count:,} message{'s' * (count != 1)} ({span})."
 
 
-def _facts_of(one: ContextEntry) -> list[Fact]:
-    if not _is_said(one):
+def _facts_of(entry: ContextEntry) -> list[Fact]:
+    if not _is_speech(entry):
         return []
-    role = "user" if one.kind is EntryKind.MESSAGE else "assistant"
-    return facts_in(role, text_of(one.wire)[:_MAX_READ], one.at)
+    role = "user" if entry.kind is EntryKind.MESSAGE else "assistant"
+    return facts_in(role, text_of(entry.wire)[:MAX_READ], entry.at)
 
 
-def _is_said(one: ContextEntry) -> bool:
+def _is_speech(entry: ContextEntry) -> bool:
     """Tell whether a person or the agent says it: not a tool, and not the system."""
-    if one.kind is EntryKind.MESSAGE:
-        return not text_of(one.wire).startswith(MARK)
-    return one.kind is EntryKind.REPLY
-
-
-def _sentences(text: str) -> list[str]:
-    return [one.strip() for one in _SENTENCE_END.split(text) if one and one.strip()]
-
-
-def _short(text: str) -> str:
-    one_line = " ".join(text.split())
-    return one_line if len(one_line) <= _MAX_LINE_LENGTH else one_line[: _MAX_LINE_LENGTH - 1] + "…"
+    if entry.kind is EntryKind.MESSAGE:
+        return not text_of(entry.wire).startswith(MARK)
+    return entry.kind is EntryKind.REPLY
 
 
 _MAX_QUOTE_LENGTH = 4_000
@@ -831,18 +795,18 @@ that was not said. Answer with the summary alone."""
 
 
 def ask_for_summary(compaction: Compaction) -> list[bytes]:
-    """Return the messages that ask a model for a summary of what is compacted and of the former."""
+    """Return a request for a summary of the compacted entries and the former summary."""
     parts: list[str] = []
     if compaction.former.strip():
         parts.append(f"Earlier summary, of what came before:\n{quote_lines(compaction.former)}")
     span = days_text(compaction.first_at, compaction.last_at)
-    said = "\n".join(_quoted(one) for one in compaction.compacted)
-    parts.extend((f"Conversation of {span}, in order:\n{said}", _TASK))
+    conversation = "\n".join(_quoted(entry) for entry in compaction.compacted)
+    parts.extend((f"Conversation of {span}, in order:\n{conversation}", _TASK))
     return [message_wire("system", _SYSTEM), message_wire("user", plain("\n\n".join(parts)))]
 
 
 def chunks(compaction: Compaction, window_tokens: int) -> list[Compaction]:
-    """Split what is compacted into pieces that a model's window takes, whole turns where they fit.
+    """Split the compacted entries into pieces that fit a model's window, by turns if possible.
 
     Only the first has the former summary: give each of the others the summary so far, with
     `dataclasses.replace(piece, former=…)`. Their range is that of the whole.
@@ -865,21 +829,21 @@ def chunks(compaction: Compaction, window_tokens: int) -> list[Compaction]:
 
 
 def _parts(compacted: Iterable[ContextEntry], most: int) -> Iterator[list[ContextEntry]]:
-    """Give turns, and of those that are too long, their messages."""
-    for _, group in groupby(compacted, key=lambda one: one.turn_id):
+    """Yield turns; of a turn that is too long, yield its messages."""
+    for _, group in groupby(compacted, key=lambda entry: entry.turn_id):
         turn = list(group)
         if _size(turn) <= most:
             yield turn
         else:
-            yield from ([one] for one in turn)
+            yield from ([entry] for entry in turn)
 
 
 def _size(part: Iterable[ContextEntry]) -> int:
-    return sum(len(_quoted(one).encode()) + 1 for one in part)
+    return sum(len(_quoted(entry).encode()) + 1 for entry in part)
 
 
 def summary_from(answer: str) -> str | None:
-    """Return the summary in a model's answer, bounded; None if there is none to be used."""
+    """Return the summary in a model's answer, cut to a limit; None if it is empty."""
     text = plain(answer).strip()
     while text.startswith(MARK):
         text = text.removeprefix(MARK).strip()
@@ -888,13 +852,13 @@ def summary_from(answer: str) -> str | None:
     return text or None
 
 
-def _quoted(one: ContextEntry) -> str:
-    who, text = spoken(one.wire)
+def _quoted(entry: ContextEntry) -> str:
+    who, text = speaker_and_text(entry.wire)
     if len(text) > _MAX_QUOTE_LENGTH:
         half = _MAX_QUOTE_LENGTH // 2
         left_out = len(text) - 2 * half
         text = f"{text[:half]}\n[… {left_out:,} characters left out …]\n{text[-half:]}"
-    return quote_lines(f"[{utc_minute(one.at)}] {who}: {text}")
+    return quote_lines(f"[{utc_minute(entry.at)}] {who}: {text}")
 
 
 def compaction_policy(context: ContextSettings) -> CompactionPolicy:

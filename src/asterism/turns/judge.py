@@ -1,4 +1,4 @@
-"""Judging a call before it is run: what it does, who wants it, what was read before it."""
+"""Judge a call before it runs: its effects, who asked for it, and what was read before."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from asterism.permissions.intent import (
     question_for,
     read_intents,
     read_literally,
-    verified,
+    verify_intents,
 )
 from asterism.permissions.provenance import Evidence, reading_of
 from asterism.permissions.readings import ReadContent
@@ -65,19 +65,21 @@ async def judge(
     key: str,
     tool: Tool,
     arguments: Mapping[str, Any],
+    effects: tuple[Effect, ...],
     trust: Trust,
     audience: Audience,
     *,
     asks: bool = False,
     approved_by: str | None = None,
 ) -> Verdict:
-    """Return what the one decision says to a call, and note it in the audit log.
+    """Return the decision about a call, and record it in the audit log.
 
     Args:
         turn: The turn.
         key: The call's.
         tool: What is called.
         arguments: As the tool reads them.
+        effects: What the call would do.
         trust: The least trusted of what the model had read when it made the call.
         audience: Who may see what the call brings back.
         asks: Whether a rule of the agent wants a person to be asked, whatever the tool says.
@@ -86,14 +88,12 @@ async def judge(
     agent, participants = turn.agent, turn.context.participants
     names: dict[str, str] = {}
     if not participants.can_see(audience):
-        names = await turn.services.database.read(
-            lambda tx: people.names_of(tx, turn.live.constellation, participants)
-        )
+        names = await turn.live.database.read(lambda tx: people.names_of(tx, participants))
     wanted = CallRequest(
         agent=agent.name,
         tool=tool.name,
         arguments=arguments,
-        effects=tool.effects(dict(arguments)),
+        effects=effects,
         operation=str(arguments.get("operation") or ""),
         trust=trust,
         people=turn.people,
@@ -115,10 +115,15 @@ async def judge(
 
 
 def note_question(
-    turn: Turn, key: str, tool: Tool, arguments: Mapping[str, Any], reason: str
+    turn: Turn,
+    key: str,
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    effects: tuple[Effect, ...],
+    reason: str,
 ) -> None:
     """Note in the audit log that a call which was allowed waits for a person all the same."""
-    wanted = CallRequest(turn.agent.name, tool.name, arguments, tool.effects(dict(arguments)))
+    wanted = CallRequest(turn.agent.name, tool.name, arguments, effects)
     turn.note(event_of(turn, key, wanted, Ask(reason)))
 
 
@@ -163,7 +168,7 @@ async def _decide(turn: Turn, key: str, actor: Actor, wanted: CallRequest) -> Ve
 async def _granted_and_used(
     turn: Turn, actor: Actor, wanted: CallRequest, quota: _Quota | None, now: int
 ) -> tuple[GrantSet, dict[str, float], dict[str, frozenset[str]]]:
-    """Return the grants that count for a call, what has gone by of them and of a quota, and givers.
+    """Return the valid grants for a call, the used part of grants and quota, and the givers.
 
     These are persons other than the owner, each with every way in which a policy may name them.
     """
@@ -173,27 +178,35 @@ async def _granted_and_used(
     async def read(
         tx: Connection,
     ) -> tuple[list[Grant], dict[str, float], dict[str, frozenset[str]]]:
-        live = await approvals.live_grants(tx, turn.live.constellation, actor.id, now, turn.id)
+        live = await approvals.live_grants(tx, actor.id, now, turn.id)
         if opener != OWNER:
-            live = [one for one in live if await _given_for(tx, one, turn.id, opener)]
+            live = [
+                grant for grant in live if await _covers_turns_of_others(tx, grant, turn.id, opener)
+            ]
         if not wanted.participants.can_see(wanted.audience):
-            live = [one for one in live if await _given_among(tx, one, wanted.participants)]
+            live = [
+                grant
+                for grant in live
+                if await _covers_participants(tx, grant, wanted.participants)
+            ]
         used: dict[str, float] = {}
-        for one in live:
-            if one.per_day is not None:
-                used[one.id] = await approvals.quota_used(tx, actor.id, one.id, now - DAY, "calls")
+        for grant in live:
+            if grant.per_day is not None:
+                used[grant.id] = await approvals.quota_used(
+                    tx, actor.id, grant.id, now - DAY, "calls"
+                )
         if quota is not None:
             since = now - quota.span
             used[quota.policy] = await approvals.quota_used(
                 tx, actor.id, quota.policy, since, quota.of
             )
-        others = {one.given_by for one in live} - {OWNER}
-        givers = {one: await _names_of(tx, turn.live.constellation, one) for one in others}
+        others = {grant.given_by for grant in live} - {OWNER}
+        givers = {person_id: await _names_of(tx, person_id) for person_id in others}
         return live, used, givers
 
     # Calls of one reply may be judged before the first of them is written.
-    await turn.written()
-    live, used, givers = await turn.services.database.read(read)
+    await turn.wait_for_write()
+    live, used, givers = await turn.live.database.read(read)
     if opener in givers:
         givers[opener] |= {PRESENT}
     for use in turn.uses:
@@ -201,51 +214,51 @@ async def _granted_and_used(
             by_amount = quota is not None and (quota.policy, quota.of) == (use.policy, "amount")
             used[use.policy] += use.amount if by_amount else 1
     granted = GrantSet(
-        _left(one, turn.granted.count(one.id))
-        for one in live
-        if one.per_day is None or used[one.id] < one.per_day
+        _after_uses(grant, turn.staged_grants.count(grant.id))
+        for grant in live
+        if grant.per_day is None or used[grant.id] < grant.per_day
     )
     return granted, used, givers
 
 
-async def _given_for(tx: Connection, grant: Grant, turn_id: str, opener: str) -> bool:
+async def _covers_turns_of_others(tx: Connection, grant: Grant, turn_id: str, opener: str) -> bool:
     """Tell whether a grant is for calls in turns that a person other than the owner opens.
 
     It is if the question that it was given with came from a turn of theirs.
     """
     if grant.turn_id == turn_id:
         return True
-    asked = await approvals.get(tx, grant.approval_id) if grant.approval_id else None
-    record = await journal.turn(tx, asked.turn_id) if asked is not None else None
+    approval = await approvals.get(tx, grant.approval_id) if grant.approval_id else None
+    record = await journal.turn(tx, approval.turn_id) if approval is not None else None
     return record is not None and await approvals.opener_of(tx, record) == opener
 
 
-async def _names_of(tx: Connection, constellation: str, person_id: str) -> frozenset[str]:
-    """Return every way in which a policy may name a person; none of somebody unknown."""
-    found = await stored_people.get_person(tx, constellation, person_id)
-    if found is None:
+async def _names_of(tx: Connection, person_id: str) -> frozenset[str]:
+    """Return every form in which a policy may name a person; empty for unknown persons."""
+    person = await stored_people.get_person(tx, person_id)
+    if person is None:
         return frozenset()
-    return Actor("person", found.id, found.name, found.trust, frozenset(found.roles)).tokens
+    return Actor("person", person.id, person.name, person.trust, frozenset(person.roles)).tokens
 
 
-async def _given_among(tx: Connection, grant: Grant, participants: Participants) -> bool:
+async def _covers_participants(tx: Connection, grant: Grant, participants: Participants) -> bool:
     """Tell whether a grant was given for calls whose results these people see.
 
     What the owner lets an agent do in private is no word about whom its results may be shown to.
     """
-    asked = await approvals.get(tx, grant.approval_id) if grant.approval_id else None
-    record = await journal.turn(tx, asked.turn_id) if asked is not None else None
+    approval = await approvals.get(tx, grant.approval_id) if grant.approval_id else None
+    record = await journal.turn(tx, approval.turn_id) if approval is not None else None
     return record is not None and participants.can_see(Audience.of_turn(record.audience))
 
 
-def _left(grant: Grant, uses: int) -> Grant:
+def _after_uses(grant: Grant, uses: int) -> Grant:
     """Return a grant as it stands after some more uses."""
     return grant if grant.uses is None else replace(grant, uses=grant.uses - uses)
 
 
 def _always(effects: tuple[Effect, ...]) -> Doubt:
     outside = next((effect for effect in effects if effect.kind.outside), effects[0])
-    return Doubt(f"it would {outside}, and nobody who is trusted asked for that")
+    return Doubt(f"it would {outside}, and no trusted person asked for it")
 
 
 def _never(effects: tuple[Effect, ...]) -> None:
@@ -276,9 +289,9 @@ async def _doubt(turn: Turn, key: str) -> Callable[[tuple[Effect, ...]], Doubt |
 
     def doubt(effects: tuple[Effect, ...]) -> Doubt | None:
         for intents in readings:
-            found = compare(evidence, intents, effects)
-            if found is not None:
-                return found
+            concern = compare(evidence, intents, effects)
+            if concern is not None:
+                return concern
         return None
 
     return doubt
@@ -288,9 +301,9 @@ def _quota_of(authority: Authority, verdict: Verdict) -> _Quota | None:
     """Return the quota of the policy that would allow a call."""
     if not isinstance(verdict, Allow) or not verdict.policy:
         return None
-    for one in authority.policies.all:
-        if one.name == verdict.policy and one.quota is not None:
-            return _Quota(one.name, one.quota.span, one.quota.of)
+    for policy in authority.policies.all:
+        if policy.name == verdict.policy and policy.quota is not None:
+            return _Quota(policy.name, policy.quota.span, policy.quota.of)
     return None
 
 
@@ -309,8 +322,13 @@ def event_of(turn: Turn, key: str, wanted: CallRequest, verdict: Verdict) -> Eve
         body["trust"] = wanted.trust.value
     if isinstance(verdict, Ask) and verdict.because:
         body["because"] = [
-            {"what": one.what, "from": one.origin, "trust": one.trust, "where": one.where}
-            for one in verdict.because
+            {
+                "what": reason.what,
+                "from": reason.origin,
+                "trust": reason.trust,
+                "where": reason.where,
+            }
+            for reason in verdict.because
         ]
     return Event(
         f"call.{kind}",
@@ -333,7 +351,7 @@ _MAX_ENTRIES = 400
 
 
 async def evidence_of(turn: Turn) -> Evidence | None:
-    """Return what trusted people have said and what was read in the context of a turn.
+    """Return the words of trusted people and the readings in the context of a turn.
 
     None if nobody who is trusted asks for anything here.
     """
@@ -363,28 +381,28 @@ def _trusted_text(
     speaker = OWNER if by_owner else speaker_of(opening) if opening is not None else ""
     requests = [
         place
-        for place, one in enumerate(account.said)
-        if one.speaker == speaker and (one.trust is Trust.OWNER or not by_owner)
+        for place, message in enumerate(account.said)
+        if message.speaker == speaker and (message.trust is Trust.OWNER or not by_owner)
     ]
     if not requests:
         return None, None
     latest = requests[-1]
     others = account.said[:latest] + account.said[latest + 1 :]
     earlier = [turn.agent.system, *account.blocks.get(Trust.OWNER, ())]
-    earlier += [one.text for one in others if one.trust is Trust.OWNER]
+    earlier += [message.text for message in others if message.trust is Trust.OWNER]
     known = [*account.blocks.get(Trust.KNOWN, ())]
-    known += [one.text for one in others if one.trust is Trust.KNOWN]
+    known += [message.text for message in others if message.trust is Trust.KNOWN]
     return account.said[latest], TrustedText(
         account.said[latest].text,
-        tuple(one for one in earlier if one.strip()),
-        tuple(one for one in known if one.strip()),
+        tuple(text for text in earlier if text.strip()),
+        tuple(text for text in known if text.strip()),
         by_owner=by_owner,
         sources=_sources(turn),
     )
 
 
 def _sources(turn: Turn) -> tuple[str, ...]:
-    """Return the labels of what the agent can read; only those that an owner's side has given."""
+    """Return the source labels that the agent's tools declare."""
     toolbox = turn.services.toolbox
     tools = (toolbox.get(name, turn.agent.tools) for name in toolbox.names(turn.agent.tools))
     labels = {results_of(tool.declared_effects).source for tool in tools if tool is not None}
@@ -394,15 +412,13 @@ def _sources(turn: Turn) -> tuple[str, ...]:
 async def _open_account(turn: Turn) -> ContextReader:
     """Begin an account with what the agent was told to be, and what blocks tell those present."""
     participants = turn.context.participants
-    seen = await turn.services.database.read(
-        lambda tx: blocks.seen_by(tx, turn.live.constellation, turn.agent.id)
-    )
+    seen = await turn.live.database.read(lambda tx: blocks.seen_by(tx, turn.agent.id))
     lines: dict[Trust, list[str]] = {}
-    for one in seen:
-        if one.block.id not in turn.context.shown:
+    for visible in seen:
+        if visible.block.id not in turn.context.shown:
             continue
-        for line in one.lines:
-            if is_visible(one.block.schema, line, one.block.audience, participants):
+        for line in visible.lines:
+            if is_visible(visible.block.schema, line, visible.block.audience, participants):
                 lines.setdefault(line.label.trust, []).append(line.text)
     first = turn.context.epoch.first_seq
     return ContextReader(
@@ -420,30 +436,32 @@ async def _catch_up(turn: Turn, account: ContextReader) -> None:
         return await held(tx, turn.agent.id, turn.context.participants, None, first, last)
 
     declares = _declares(turn)
-    for one in await turn.services.database.read(read):
-        account.take(one.turn_id, one, one.trust, declares)
+    for entry in await turn.live.database.read(read):
+        account.take(entry.turn_id, entry, entry.trust, declares)
     account.upto = last
 
 
 def _declares(turn: Turn) -> Declares:
-    """Return what makes a reading of a result, with what its tool declares of it."""
+    """Return a function that turns a result into a reading, by its tool's declaration."""
     toolbox = turn.services.toolbox
 
     def reading(call: Call, text: str, trust: Trust, key: str) -> ReadContent:
         name, arguments = toolbox.resolve_call(call.name, call.arguments)
         try:
-            told: Any = orjson.loads(arguments or "{}")
+            parsed: Any = orjson.loads(arguments or "{}")
         except orjson.JSONDecodeError:
-            told = {}
-        given = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+            parsed = {}
+        fields = cast("dict[str, Any]", parsed) if isinstance(parsed, dict) else {}
         tool = toolbox.get(name, turn.agent.tools)
         if tool is None:
-            return ReadContent(name, text, trust, arguments=given, key=key)
+            return ReadContent(name, text, trust, arguments=fields, key=key)
         try:
-            effects = tool.effects(given)
+            effects = tool.effects(fields)
         except (KeyError, TypeError, ValueError, AttributeError):
             effects = ()  # a call that its tool refused
-        return reading_of(name, text, trust, given, effects, results_of(tool.declared_effects), key)
+        return reading_of(
+            name, text, trust, fields, effects, results_of(tool.declared_effects), key
+        )
 
     return reading
 
@@ -465,10 +483,10 @@ async def intents_of(turn: Turn, text: TrustedText) -> tuple[tuple[Intent, ...],
     models, weak = _reader(turn)
     read = await _read(turn, text, models) if models else None
     if read is None:
-        return (verified(read_literally(text), text),)
-    readings = [verified(read, text)]
+        return (verify_intents(read_literally(text), text),)
+    readings = [verify_intents(read, text)]
     if weak:
-        readings.append(verified(read_literally(text), text))
+        readings.append(verify_intents(read_literally(text), text))
     return tuple(readings)
 
 
@@ -485,15 +503,15 @@ def _reader(turn: Turn) -> tuple[tuple[str, ...], bool]:
 async def _read(
     turn: Turn, text: TrustedText, models: tuple[str, ...]
 ) -> tuple[Intent, ...] | None:
-    """Return what a model reads, from the journal if it did before; None if it does not answer."""
+    """Return a model's reading, from the journal if it is there; None without an answer."""
     key = f"intent/{_digest(text)}"
     recorded = turn.recorded.get(key)
     if recorded is not None:
-        kept: dict[str, Any] = orjson.loads(recorded.body)
-        return None if kept["effects"] is None else read_intents(kept["effects"])
+        stored: dict[str, Any] = orjson.loads(recorded.body)
+        return None if stored["effects"] is None else read_intents(stored["effects"])
     intents, by, usage = await _ask(turn, text, models, key)
-    told = None if intents is None else intents_wire(intents)
-    body = {"by": by, "request": text.request, "effects": told}
+    wire = None if intents is None else intents_wire(intents)
+    body = {"by": by, "request": text.request, "effects": wire}
     meta = {"in": usage.input, "out": usage.output}
     turn.stage(EntryKind.ONCE, key, orjson.dumps(body), meta=orjson.dumps(meta).decode())
     return intents
@@ -530,5 +548,5 @@ async def _ask(
 
 
 def _digest(text: TrustedText) -> str:
-    told = [text.request, text.earlier, text.known, text.by_owner, text.sources]
-    return hashlib.sha256(orjson.dumps(told)).hexdigest()[:16]
+    parts = [text.request, text.earlier, text.known, text.by_owner, text.sources]
+    return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:16]

@@ -10,20 +10,20 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from dataclasses import replace
+from datetime import tzinfo
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from asterism.config import OutboxSettings
 from asterism.errors import AsterismError, DeliveryError, NotFound, StoreError
 from asterism.ports import Channel, Clock, Encoder
-from asterism.store import agents, messages, schedules
-from asterism.store.database import Connection, Database
+from asterism.store import agents, messages
+from asterism.store.database import Connection, Database, end_tasks
 from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.telemetry import Telemetry
-from asterism.times import utc_minute
-from asterism.tools.builtin.control import next_time
+from asterism.times import next_time, to_datetime, zone_named
 from asterism.types.agents import Schedule, new_id
-from asterism.types.turns import Delivery, InboxItem, MessageOrigin, Notice, message_wire
+from asterism.types.turns import SCHEDULED, Delivery, InboxItem, MessageOrigin, Notice, message_wire
 
 if TYPE_CHECKING:
     from asterism.search.build import IndexBuilder
@@ -43,7 +43,7 @@ class Lanes(Protocol):
 
     @property
     def worker(self) -> int | None:
-        """By what id other processes know this one; None if there are no others."""
+        """The id of this process among others; None if it works alone."""
         ...
 
     async def start(self) -> None:
@@ -84,7 +84,7 @@ class LocalLanes:
 
     @property
     def worker(self) -> int | None:
-        """None: there are no other processes."""
+        """None: this process works alone."""
         return None
 
     async def start(self) -> None:
@@ -179,7 +179,7 @@ class Pump:
         *,
         longest_sleep: float = _MAX_SLEEP,
     ) -> None:
-        """Make a pump; `work` does what is due and returns when the next thing is, if any."""
+        """Make a pump; `work` does the due work and returns the next due time, or None."""
         self._name = name
         self._work = work
         self._clock = clock
@@ -201,10 +201,9 @@ class Pump:
         self._kicked.set()
 
     async def stop(self) -> None:
-        """End; what was not done is still due at the next start."""
+        """Stop; open work is still due at the next start."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks([self._task])
             self._task = None
 
     async def _run(self) -> None:
@@ -229,7 +228,7 @@ _LEASE_MARGIN = 5.0
 
 
 class OutboxPump:
-    """Tries what is due, the oldest of each target first; a claim keeps other processes off."""
+    """Sends due deliveries, the oldest of each target first; a claim excludes other processes."""
 
     def __init__(
         self,
@@ -274,7 +273,7 @@ class OutboxPump:
             await self._database.write(lambda tx: tx.notify("outbox", ""))
 
     async def stop(self) -> None:
-        """Stop delivering; what is waiting stays, and what is under way is left to others."""
+        """Stop delivering; waiting deliveries stay, and other processes take over the rest."""
         if self._telling is not None:
             await self._telling
         was_running = self._pump.running
@@ -285,7 +284,7 @@ class OutboxPump:
         await asyncio.gather(*cut_short, return_exceptions=True)
         if was_running and self._database.distributed:
             # Who claimed it, and when it is due, is known here alone.
-            left = [one for task, one in cut_short.items() if task.cancelled()]
+            left = [delivery for task, delivery in cut_short.items() if task.cancelled()]
             with contextlib.suppress(StoreError):
                 await self._database.write(lambda tx: self._leave(tx, left))
 
@@ -347,9 +346,9 @@ class OutboxPump:
     async def _failed(self, delivery: Delivery, error: Exception, settings: OutboxSettings) -> str:
         """Record what went wrong; return what becomes of the delivery."""
         if isinstance(error, TimeoutError):
-            said = f"no answer within {settings.timeout:g} s"
+            reason = f"no answer within {settings.timeout:g} s"
         else:
-            said = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
         final = (isinstance(error, DeliveryError) and error.final) or isinstance(error, NotFound)
         given_up = final or delivery.attempts >= settings.attempts
         delay = min(settings.first_delay * 2 ** (delivery.attempts - 1), settings.longest_delay)
@@ -357,11 +356,11 @@ class OutboxPump:
         next_at = None if given_up else now + int(delay * random.uniform(0.8, 1.2) * 1000)
 
         async def work(tx: Connection) -> None:
-            recorded = await messages.delivery_failed(tx, delivery, said, next_at)
+            recorded = await messages.delivery_failed(tx, delivery, reason, next_at)
             if recorded and given_up:
                 text = (
                     f"A message to {delivery.channel}:{delivery.target} could not be delivered "
-                    f"after {delivery.attempts} tries: {said} It is kept; "
+                    f"after {delivery.attempts} tries: {reason} It is kept; "
                     f'"asterism outbox retry {delivery.key}" tries it again.'
                 )
                 await agents.put_notice(
@@ -384,19 +383,20 @@ _MAX_SCHEDULES = 100
 
 
 class SchedulePump:
-    """Looks for schedules that have fallen due, also those that did while no process ran."""
+    """Sends due schedules, also those that fell due while no process ran."""
 
     def __init__(
         self,
         database: Database,
-        constellation: str,
         clock: Clock,
         accepted: Callable[[str], None],
+        zone: Callable[[], tzinfo],
     ) -> None:
+        """Make it; `zone` returns the time zone in which messages tell what they were for."""
         self._database = database
-        self._constellation = constellation
         self._clock = clock
         self._accepted = accepted
+        self._zone = zone
         self._pump = Pump("schedules", self._work, clock)
 
     async def start(self) -> None:
@@ -411,22 +411,24 @@ class SchedulePump:
     async def _work(self) -> int | None:
         now = self._clock()
         for schedule in await self._database.read(
-            lambda tx: schedules.due(tx, now, _MAX_SCHEDULES)
+            lambda tx: messages.due_schedules(tx, now, _MAX_SCHEDULES)
         ):
             await self._fire(schedule, now)
-        return await self._database.read(schedules.next_time)
+        return await self._database.read(messages.next_schedule_time)
 
     async def _fire(self, schedule: Schedule, now: int) -> None:
         # Occasions missed in the meantime are made up for by this one.
-        following = next_time(schedule.cron, now) if schedule.cron else None
-        text = f"[scheduled for {utc_minute(schedule.due_at)} UTC] {schedule.text}"
+        rule = schedule.cron
+        following = next_time(rule, now, zone_named(schedule.zone)) if rule else None
+        due = to_datetime(schedule.due_at_ms, self._zone())
+        text = f"{SCHEDULED}{due:%a} {due.day} {due:%b %H:%M}] {schedule.text}"
 
         async def work(tx: Connection) -> bool:
-            if not await schedules.advance(tx, schedule, following):
+            if not await messages.advance_schedule(tx, schedule, following):
                 return False
-            external_id, message_id = f"{schedule.id}@{schedule.due_at}", new_id("msg")
+            external_id, message_id = f"{schedule.id}@{schedule.due_at_ms}", new_id("msg")
             former = await messages.accept_once(
-                tx, self._constellation, "schedule", external_id, message_id, schedule.agent_id
+                tx, "schedule", external_id, message_id, schedule.agent_id
             )
             if former is not None:
                 return False
@@ -440,7 +442,7 @@ class SchedulePump:
                 participants=schedule.participants,
             )
             if item is None:  # the agent has been deleted
-                await schedules.cancel(tx, schedule.agent_id, schedule.id)
+                await messages.cancel_schedule(tx, schedule.agent_id, schedule.id)
             return item is not None
 
         if await self._database.write(work):
@@ -468,20 +470,18 @@ class _Due:
 
 
 class Indexing:
-    """Indexes and encodes what has come, when its agent has been quiet for some seconds."""
+    """Indexes and encodes new texts, after their agent was quiet for some seconds."""
 
     def __init__(
         self,
         database: Database,
-        constellation: str,
         clock: Clock,
         encoder: Callable[[], Encoder | None],
         *,
         quiet: float = _QUIET,
     ) -> None:
-        """Make it; `encoder` returns the one that is configured, None if none is wanted."""
+        """Make it; `encoder` returns the configured encoder, or None."""
         self._database = database
-        self._constellation = constellation
         self._clock = clock
         self._encoder = encoder
         self._quiet = int(quiet * 1000)
@@ -500,13 +500,13 @@ class Indexing:
     # -- life ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin; what was left, or came while no process worked, is looked at after a moment."""
+        """Start; texts from before this start are indexed after a moment."""
         self._look_at = self._clock() + self._quiet
         await self._database.listen("search_index", self.kick)
         self._pump.start()
 
     async def stop(self) -> None:
-        """Stop; what was not done is found again at the next start."""
+        """Stop; the next start finds the open work."""
         await self._pump.stop()
 
     def kick(self, owner_id: str) -> None:
@@ -550,7 +550,7 @@ class Indexing:
         return await builder.progress(encoder.name if encoder is not None else "")
 
     async def check(self) -> str | None:
-        """Ask the encoder for one vector; return what is wrong with it, if something is."""
+        """Ask the encoder for a vector; return the problem, or None."""
         try:
             encoder = self._encoder()
             if encoder is not None:
@@ -583,19 +583,19 @@ class Indexing:
     async def _ready(self) -> list[IndexKey]:
         """Return the indexes to look at now."""
         now = self._clock()
-        found: dict[IndexKey, None] = {}
+        ready: dict[IndexKey, None] = {}
         if now >= self._look_at:
             self._look_at = now + _LOOK_AGAIN
             encoder = self._usable()
             behind = await (await self._open()).outdated(encoder.name if encoder else None)
-            found |= dict.fromkeys(behind)
+            ready |= dict.fromkeys(behind)
         if self._waiting and now >= self._rest_until:
-            found |= dict.fromkeys(sorted(self._waiting))
+            ready |= dict.fromkeys(sorted(self._waiting))
             self._waiting.clear()
         for owner_id in [owner_id for owner_id, due in self._due.items() if due.at <= now]:
             del self._due[owner_id]
-            found |= {(JOURNAL, owner_id): None, (ARCHIVE, owner_id): None}
-        return list(found)
+            ready |= {(JOURNAL, owner_id): None, (ARCHIVE, owner_id): None}
+        return list(ready)
 
     async def _index(self, index_key: IndexKey) -> bool:
         """Index an index and encode a part of it; return whether there is more to encode."""
@@ -618,7 +618,7 @@ class Indexing:
         except AsterismError as error:
             if isinstance(error, StoreError):
                 raise
-            self._lay_aside(error)
+            self._suspend_encoder(error)
             self._waiting.add(index_key)
         return False
 
@@ -626,26 +626,26 @@ class Indexing:
         if self._builder is None:
             # Takes a good part of a second, which neither a start nor a turn should wait for.
             module = await asyncio.to_thread(import_module, "asterism.search.build")
-            self._builder = module.IndexBuilder(self._database, self._constellation)
+            self._builder = module.IndexBuilder(self._database)
         assert self._builder is not None
         return self._builder
 
     # -- the encoder ---------------------------------------------------------------------------
 
     def _usable(self) -> Encoder | None:
-        """Return the encoder, unless none is wanted or it rests since it could not answer."""
+        """Return the encoder; None if it is off, or pauses after a failure."""
         if self._clock() < self._rest_until:
             return None
         try:
             encoder = self._encoder()
         except AsterismError as error:
-            self._lay_aside(error)
+            self._suspend_encoder(error)
             return None
         if encoder is None:
             self.problem = None
         return encoder
 
-    def _lay_aside(self, error: AsterismError) -> None:
+    def _suspend_encoder(self, error: AsterismError) -> None:
         """Leave the encoder alone for a while, and say so once."""
         self._rest = min(max(2 * self._rest, _FIRST_REST), _MAX_REST)
         self._rest_until = self._clock() + self._rest

@@ -20,7 +20,7 @@ from procrastinate.manager import get_channel_for_queues
 
 from asterism.errors import AsterismError, StoreError
 from asterism.store import messages
-from asterism.store.database import Connection
+from asterism.store.database import Connection, end_tasks
 from asterism.store.messages import busy_agents
 from asterism.store.postgres import LANE_QUEUE, Postgres
 from asterism.types.turns import InboxItem
@@ -106,20 +106,20 @@ class _Watch:
         self.cut_off, self._noted_at = True, None
 
     def note(self, others: Sequence[_Seen], now: float) -> list[_Seen]:
-        """Note whom the database has; return those that have been silent for too long."""
+        """Note the registered workers; return the workers that were silent for too long."""
         passed = 0.0 if self._noted_at is None else min(now - self._noted_at, self._most_at_once)
         most = self._patience - _BACK_WITHIN if self.cut_off else math.inf
         self.cut_off, self._noted_at = False, now
         silent: dict[int, tuple[datetime, float]] = {}
-        for one in others:
-            beat, before = self._silent.get(one.id, (None, 0.0))
+        for worker in others:
+            beat, before = self._silent.get(worker.id, (None, 0.0))
             if beat is None:
-                since = one.age if one.since_restart else 0.0
+                since = worker.age if worker.since_restart else 0.0
             else:
-                since = before + passed if beat == one.beat else min(one.age, passed)
-            silent[one.id] = (one.beat, min(since, most))
+                since = before + passed if beat == worker.beat else min(worker.age, passed)
+            silent[worker.id] = (worker.beat, min(since, most))
         self._silent = silent
-        return [one for one in others if silent[one.id][1] >= self._patience]
+        return [worker for worker in others if silent[worker.id][1] >= self._patience]
 
     def next_in(self) -> float:
         """Return in how many seconds somebody may have been silent for too long."""
@@ -186,11 +186,15 @@ class ProcrastinateLanes:
             return
         (taking, *watching), self._loops = self._loops, []
         self._stopping = True
-        await _cancel([taking])
+        await end_tasks([taking])
         if self._running:
             await asyncio.wait(self._running, timeout=grace)
-        await _cancel(list(self._running))
-        await _cancel(watching)
+        # Once: a turn that is cancelled lets go of what it holds before it ends.
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await end_tasks(watching)
         try:
             await self._give_back()
             await self._database.write(self._unregister)
@@ -243,7 +247,7 @@ class ProcrastinateLanes:
         self._woken.set()
 
     async def _run(self, job: _Job) -> None:
-        held = (job.id, job.worker, job.attempts)
+        claim = (job.id, job.worker, job.attempts)
         try:
             await self._end_earlier(job)
             await self._work(job.agent_id)
@@ -253,9 +257,9 @@ class ProcrastinateLanes:
                 log.warning("lane of %s waits %.1f s: %s", job.agent_id, wait, error)
             else:
                 log.exception("lane of %s failed; trying again in %.1f s", job.agent_id, wait)
-            await self._settle(lambda tx: _retry(tx, wait, held))
+            await self._settle(lambda tx: _retry(tx, wait, claim))
         else:
-            await self._settle(lambda tx: self._done(tx, held))
+            await self._settle(lambda tx: self._done(tx, claim))
 
     async def _end_earlier(self, job: _Job) -> None:
         """Let no work go on beside this in a lane that was lost to others and has come back.
@@ -281,13 +285,13 @@ class ProcrastinateLanes:
             else:
                 return
 
-    async def _done(self, tx: Connection, held: tuple[int, int, int]) -> None:
-        await tx.run(_DONE, held)
+    async def _done(self, tx: Connection, claim: tuple[int, int, int]) -> None:
+        await tx.run(_DONE, claim)
         if self._stopping:  # else the lane's next job is taken here
             await tx.notify(_CHANNEL, "")
 
     async def _give_back(self) -> None:
-        """Leave to others what is ours in the database and not under way here."""
+        """Give back the claimed jobs that do not run here."""
         running = [job.id for job in self._running.values()]
         await self._database.write(lambda tx: _put_back(tx, _GIVE_BACK, (0, self._worker, running)))
 
@@ -299,7 +303,7 @@ class ProcrastinateLanes:
             pause = await self._watch_others()
 
     async def _watch_others(self) -> float:
-        """Show that this worker lives, and take over from those that do not.
+        """Renew this worker's sign of life, and take over from dead workers.
 
         Return in how many seconds to do so again.
         """
@@ -379,7 +383,7 @@ async def _register(tx: Connection) -> int:
 
 async def _rescue(tx: Connection, stalled: Sequence[_Seen]) -> None:
     """Take over from workers that have stalled, and whatever has lost its worker otherwise."""
-    seen = ([one.id for one in stalled], [one.beat for one in stalled])
+    seen = ([worker.id for worker in stalled], [worker.beat for worker in stalled])
     if stalled and (buried := [row[0] for row in await tx.all(_BURY, seen)]):
         await messages.release_deliveries_of(tx, buried)
         # Beside what they had claimed, when theirs was due was known to them alone.
@@ -396,9 +400,9 @@ async def _put_back(tx: Connection, sql: str, values: tuple[object, ...]) -> int
     return count
 
 
-async def _retry(tx: Connection, wait: float, held: tuple[int, int, int]) -> None:
+async def _retry(tx: Connection, wait: float, claim: tuple[int, int, int]) -> None:
     """Put a job back for some time; all workers are told how long, as this one may be gone then."""
-    if await tx.run(_RETRY, (wait, *held)):
+    if await tx.run(_RETRY, (wait, *claim)):
         await tx.notify(_RETRY_TOPIC, str(wait))
 
 
@@ -421,9 +425,3 @@ async def _sweep(tx: Connection) -> float | None:
         (LANE_QUEUE,),
     )
     return row[0] if row else None
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -13,6 +13,7 @@ import orjson
 from asterism.errors import BudgetReached, ModelError, ModelGarbled, TurnLimit
 from asterism.ports import ModelQuestion, ModelRequest, Profile
 from asterism.telemetry.redaction import RedactingStream, redact
+from asterism.tools.tool import Tool
 from asterism.turns.calls import (
     begin_rules,
     carry_out_decisions,
@@ -23,9 +24,11 @@ from asterism.turns.calls import (
     run_calls,
     settle_open_calls,
 )
+from asterism.turns.context import BYTES_PER_TOKEN
+from asterism.turns.repeats import must_answer
 from asterism.turns.rules import narrowed
-from asterism.turns.turn import Turn
-from asterism.types.turns import Outcome, Reply
+from asterism.turns.turn import KEPT, Turn
+from asterism.types.turns import EntryKind, Outcome, Reply
 
 _WINDOW_SHARE = 0.8
 """How much of a known window the past may fill; the rest is for the answer."""
@@ -56,7 +59,7 @@ async def run_turn(turn: Turn) -> Outcome:
     except BudgetReached as reached:
         explanation = f"I had to stop: {reached.message}"
     except ModelError as error:
-        explanation = f"I could not answer: {error.message} Your message is kept."
+        explanation = f"I could not answer: {error.message} {KEPT}"
     except asyncio.CancelledError:
         if turn.stop_reason is None:
             raise
@@ -64,9 +67,11 @@ async def run_turn(turn: Turn) -> Outcome:
         if task is not None:
             task.uncancel()
         await turn.wind_up()
+        turn.keep_partial_reply("stopped")
         settle_open_calls(turn)
         return await turn.stop()
     await turn.wind_up()
+    turn.keep_partial_reply("cut")
     settle_open_calls(turn)
     return await turn.fail(explanation)
 
@@ -83,6 +88,9 @@ async def _think(turn: Turn) -> Outcome:
             if not await may_end(turn, step):
                 continue
             if turn.schema is None or not (fault := fault_of(reply.text, turn.schema)):
+                pipeline = turn.services.pipeline
+                if pipeline is not None and not await pipeline.evaluate(turn, step, reply):
+                    continue
                 return await turn.finish(reply)
             misses += 1
             _tell_fault(turn, step, fault, misses)
@@ -134,23 +142,33 @@ async def _ask(turn: Turn, step: int) -> Reply:
         return forced
     services, agent = turn.services, turn.agent
     schema = orjson.dumps(turn.schema) if turn.schema is not None else None
+    # Before the third reply there is nothing that could go in circles.
+    without_tools = step > 1 and must_answer(turn.recorded, turn.find_tool)
     if turn.context.tail.pictured:
-        await turn.live.fetch_images(services.database)
+        await turn.live.fetch_images()
 
     def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
         _fit(turn, profile, too_long)
-        turn.sent = (turn.context.tail.sent(profile), profile.compact)
+        tools = narrowed(services.toolbox.wire(agent.tools, compact=profile.compact), agent.rules)
+        choice, more = "none" if without_tools else "auto", None
+        if profile.compact and not without_tools:
+            chosen = _message_tools(turn)
+            more = orjson.dumps([tool.wire() for tool in chosen]) if chosen else None
+            if chosen and tools is None and all(tool.is_lookup for tool in chosen):
+                choice = "required"
+        more = narrowed(more, agent.rules)
+        turn.note_sent(turn.context.tail.sent(profile), tools, more, compact=profile.compact)
         vendor = model.partition(":")[0]
         return ModelRequest(
             model=model[len(vendor) + 1 :],
             messages=turn.live.messages(profile),
-            tools=narrowed(
-                services.toolbox.wire(agent.tools, compact=profile.compact), agent.rules
-            ),
+            tools=tools,
             key=f"{turn.id}/{step}/reply",
             timeout=turn.seconds_left,
             agent_id=agent.id,
             schema=schema,
+            tool_choice=choice,
+            message_tools=more,
             thoughts={
                 wire: thought
                 for wire, (who, thought) in turn.thoughts.items()
@@ -160,7 +178,7 @@ async def _ask(turn: Turn, step: int) -> Reply:
             else _NO_THOUGHTS,
         )
 
-    shown = _Pieces(turn) if services.hub.watched(agent.id) else None
+    shown = _Pieces(turn, step) if services.hub.is_watched(agent.id) else None
     reply = await services.models.ask(
         ModelQuestion(
             models=services.models.chain(agent.model),
@@ -172,8 +190,10 @@ async def _ask(turn: Turn, step: int) -> Reply:
     )
     if shown is not None:
         shown.end()
+    if without_tools and reply.calls:
+        reply = _without_calls(reply)
     if schema is not None and not reply.calls:
-        reply = replace(reply, text=unfenced(reply.text))
+        reply = replace(reply, text=without_code_fence(reply.text))
     if turn.call_ids and not turn.call_ids.isdisjoint(call.id for call in reply.calls):
         # Some servers begin to count anew with each reply; others do not take an id twice.
         calls = tuple(replace(call, id=f"{call.id}_{step}") for call in reply.calls)
@@ -181,26 +201,62 @@ async def _ask(turn: Turn, step: int) -> Reply:
     return reply
 
 
+def _message_tools(turn: Turn) -> list[Tool]:
+    """Return the tools that a small model may need for the message; each of them is called once.
+
+    After its result the model is asked for words, without it, so that it cannot go in circles.
+    """
+    done: set[str] = set()
+    for entry in turn.recorded.values():
+        if entry.kind is EntryKind.REPLY:
+            calls = Reply.from_entry(entry.body, entry.meta).calls
+            done.update(turn.find_tool(call.name, call.arguments)[1] for call in calls)
+            done.update(call.name for call in calls)
+        elif entry.key.startswith("note/") and entry.meta:
+            done.update(orjson.loads(entry.meta).get("replaces", ()))
+    return turn.services.toolbox.tools_for(turn.agent.tools, turn.view.message, done)
+
+
+def _without_calls(reply: Reply) -> Reply:
+    """Return the words of a reply that calls tools although it was offered none."""
+    if not reply.text.strip():
+        names = ", ".join(dict.fromkeys(call.name for call in reply.calls))
+        raise TurnLimit(
+            f"I had to stop: I called {names} again and again without getting any further, and "
+            "gave no answer. What was done so far is kept. Ask me in other words, or give me "
+            "another model."
+        )
+    return replace(reply, calls=(), finish="stop")
+
+
 class _Pieces:
     """Shows watchers a reply as it comes, without known keys, wherever pieces cut them."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, step: int) -> None:
         self._turn = turn
         self._streams: dict[str, RedactingStream] = {}
+        self._seen = turn.begin_partial_reply(step)
 
     def emit(self, kind: str, piece: str) -> None:
         """Show a piece, except for an end that may become a key."""
         if kind == "again":
             self._streams.clear()
+            self._seen.restart()
             self._turn.publish(kind, {"why": redact(piece)})
         elif text := self._streams.setdefault(kind, RedactingStream()).feed(piece):
-            self._turn.publish(kind, {"text": text})
+            self._show(kind, text)
+
+    def _show(self, kind: str, text: str) -> None:
+        if kind == "text":
+            self._seen.pieces.append(text)
+        self._turn.publish(kind, {"text": text})
 
     def end(self) -> None:
         """Show what was held back, since nothing follows."""
         for kind, stream in self._streams.items():
             if text := stream.rest():
-                self._turn.publish(kind, {"text": text})
+                self._show(kind, text)
+        self._turn.end_partial_reply()
 
 
 def _tell_fault(turn: Turn, step: int, fault: str, misses: int) -> None:
@@ -224,8 +280,11 @@ def _fit(turn: Turn, profile: Profile, too_long: int) -> None:
     What is left out now is compacted before the next turn.
     """
     tail = turn.context.tail
+    prefix = len(turn.context.prefix) // BYTES_PER_TOKEN
     while turn.squeezed < too_long or (
-        profile.window and not profile.compact and tail.tokens > profile.window * _WINDOW_SHARE
+        profile.window
+        and not profile.compact
+        and tail.tokens > profile.window * _WINDOW_SHARE - prefix
     ):
         turn.squeezed += turn.squeezed < too_long
         if not tail.squeeze():
@@ -235,7 +294,7 @@ def _fit(turn: Turn, profile: Profile, too_long: int) -> None:
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL | re.IGNORECASE)
 
 
-def unfenced(text: str) -> str:
+def without_code_fence(text: str) -> str:
     """Return JSON without the code fence that models like to put around it."""
     found = _FENCED.fullmatch(text)
     return found[1] if found else text.strip()

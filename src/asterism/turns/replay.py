@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from asterism.config.settings import ContextSettings, Settings
 from asterism.errors import Conflict, InvalidInput, ModelError, NotFound
 from asterism.memory import people
 from asterism.ports import ModelQuestion, Profile
+from asterism.records import dataclass
 from asterism.store import agents, approvals, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.store.journal import Draft
@@ -27,6 +28,8 @@ from asterism.times import utc_text
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.turns.approvals import settle
 from asterism.turns.calls import GIVEN
+from asterism.turns.pipeline import RecordedPipeline
+from asterism.turns.repeats import recorded_repeat
 from asterism.turns.runtime import Hub, Runtime
 from asterism.turns.shown import Past, past_of
 from asterism.turns.turn import TurnServices
@@ -37,13 +40,14 @@ from asterism.types.agents import (
     Trust,
     least_trusted,
     message_id_for,
-    ms_of,
     new_id,
+    optional_ms,
     stored_rules,
     turn_id_for,
 )
 from asterism.types.permissions import Answer, ToolEffect
 from asterism.types.turns import (
+    END,
     WIRE_KINDS,
     Entry,
     EntryKind,
@@ -58,6 +62,7 @@ from asterism.types.turns import (
     ResultMeta,
     ResultState,
     RetrySafety,
+    SentContext,
     ToolResult,
     TurnRecord,
     TurnState,
@@ -142,7 +147,7 @@ class _RecordedTool(Tool):
         meta = ResultMeta.from_json(entry.meta)
         if meta.question is not None:
             context.ask(meta.question)
-        return ToolResult(meta.state, text_of(entry.body))
+        return ToolResult(meta.state, text_of(entry.body), empty=meta.empty)
 
 
 class _RecordedTools(Toolbox):
@@ -160,7 +165,7 @@ class _RecordedTools(Toolbox):
     def names(self, allowed: tuple[str, ...] | None = None) -> list[str]:
         """Return the tools that rules of the turn looked at."""
         del allowed
-        return _given(self._recorded.get(GIVEN))["tools"]
+        return _recorded_rules(self._recorded.get(GIVEN))["tools"]
 
     def get(self, name: str, allowed: tuple[str, ...] | None) -> Tool:
         """Return the recorded tool of that name."""
@@ -192,7 +197,7 @@ async def replay(
     agent = await database.read(lambda tx: agents.by_id(tx, record.agent_id))
     assert agent is not None
     with tempfile.TemporaryDirectory(prefix="asterism-replay-") as place:
-        scratch = await open_sqlite(Path(place))
+        scratch = await open_sqlite(Path(place), constellation="replay")
         try:
             await scratch.write(lambda tx: _lay_out(tx, agent, record, entries))
 
@@ -214,19 +219,21 @@ async def _lay_out(
 ) -> None:
     """Put the agent as it stood before the turn, and the message, in the scratch database."""
     limits = replace(agent.limits, seconds=86_400.0)
-    given = _given(next((entry for entry in entries if entry.key == GIVEN), None))
+    given = _recorded_rules(next((entry for entry in entries if entry.key == GIVEN), None))
     agent = replace(agent, limits=limits, rules=stored_rules(given["rules"]))
-    await agents.create(tx, "replay", agent)
+    await agents.create(tx, agent)
     await agents.have_run(tx, agent.id, given["ran"])
     await tx.run("UPDATE agents SET length = ? WHERE id = ?", (record.first_seq - 1, agent.id))
     said = next(entry for entry in entries if entry.key == "in")
     opening = MessageMeta.from_json(said.meta)
     origin = MessageOrigin(record.channel, opening.sender)
     message_id, schema = message_id_for(record.id), opening.schema
-    await messages.put_message(tx, agent.id, message_id, said.body, origin, said.at, schema=schema)
+    await messages.put_message(
+        tx, agent.id, message_id, said.body, origin, said.at_ms, schema=schema
+    )
 
 
-def _given(entry: Entry | None) -> dict[str, Any]:
+def _recorded_rules(entry: Entry | None) -> dict[str, Any]:
     """Return the rules that a turn began with, and what they looked at."""
     return orjson.loads(entry.body) if entry else {"rules": None, "tools": [], "ran": {}}
 
@@ -253,17 +260,18 @@ async def _run(
     model: _RecordedModel,
     tools: _RecordedTools,
 ) -> tuple[Outcome, list[Entry]]:
+    recorded = {entry.key: entry for entry in entries}
     services = TurnServices(
         database=scratch,
         toolbox=tools,
         models=_RecordedModels(model),
         hub=Hub(),
-        clock=lambda: record.opened_at,
+        clock=lambda: record.opened_at_ms,
         settings=FixedSettings(Settings(context=ContextSettings(tokens=_CONTEXT_TOKENS))),
+        pipeline=RecordedPipeline(FixedSettings(), recorded),
+        find_repeat=recorded_repeat(recorded),
     )
-    runtime = Runtime(
-        services, constellation="replay", delivered=lambda: None, ended=lambda _: None
-    )
+    runtime = Runtime(services, delivered=lambda: None, ended=lambda _: None)
     await runtime.serve(agent.id, None)
     for entry in entries:
         if entry.kind is EntryKind.ONCE and entry.key.endswith("/decision"):
@@ -273,7 +281,7 @@ async def _run(
 
     async def read(tx: Connection) -> tuple[list[Entry], dict[str, str]]:
         there = await journal.turn(tx, record.id)
-        asked = {one.key: one.id for one in await approvals.of_turn(tx, record.id)}
+        asked = {approval.key: approval.id for approval in await approvals.of_turn(tx, record.id)}
         return (await journal.entries_of(tx, there) if there else []), asked
 
     written, asked = await scratch.read(read)
@@ -285,18 +293,20 @@ async def _decide_again(
 ) -> None:
     said: dict[str, Any] = orjson.loads(entry.body)
     answer = Answer(said["approved"], said["by"], said["by"], said["note"], said.get("arguments"))
-    outcome = next((one for one in entries if one.key == f"{said['key']}/outcome"), None)
+    outcome = next(
+        (recorded for recorded in entries if recorded.key == f"{said['key']}/outcome"), None
+    )
     asked_again = (
         outcome is not None and ResultMeta.from_json(outcome.meta).state is ResultState.WAITING
     )
 
     async def work(tx: Connection) -> None:
         for approval in await approvals.of_turn(tx, record.id):
-            if approval.key == said["key"] and approval.decided_at is None:
+            if approval.key == said["key"] and approval.decided_at_ms is None:
                 # Its tool had changed by then, or (edited arguments) is not there to look.
                 known = "another" if asked_again else ""
                 asked = replace(approval, definition=known)
-                await settle(tx, "replay", asked, record, answer, record.opened_at)
+                await settle(tx, asked, record, answer, record.opened_at_ms)
 
     await scratch.write(work)
 
@@ -316,10 +326,10 @@ def _differences(recorded: list[Entry], written: list[Entry], *, whole: bool) ->
     then = {
         entry.key: entry
         for entry in recorded
-        # What a turn was told of memory comes from outside of it.
-        if entry.kind in WIRE_KINDS and not entry.key.startswith("note/")
+        # What a turn was told of memory, and why it was ended, comes from outside of it.
+        if entry.kind in WIRE_KINDS and entry.key != END and not entry.key.startswith("note/")
     }
-    now = {entry.key: entry for entry in written if entry.kind in WIRE_KINDS}
+    now = {entry.key: entry for entry in written if entry.kind in WIRE_KINDS and entry.key != END}
     for key in then | now:
         if key not in now:
             yield f"{key}: recorded, but the replay did not come to it."
@@ -330,14 +340,14 @@ def _differences(recorded: list[Entry], written: list[Entry], *, whole: bool) ->
         elif (
             whole
             and then[key].kind is EntryKind.REPLY
-            and _said_beside(then[key]) != _said_beside(now[key])
+            and _reply_details(then[key]) != _reply_details(now[key])
         ):
             yield f"{key}: other reasoning, tokens or ending than recorded."
 
 
-def _said_beside(entry: Entry) -> ReplyMeta:
+def _reply_details(entry: Entry) -> ReplyMeta:
     """Return what came along with a reply, without what tells which context it was given."""
-    return replace(ReplyMeta.from_json(entry.meta), epoch=None, skipped=0, compact=False)
+    return replace(ReplyMeta.from_json(entry.meta), epoch=None, sent=SentContext())
 
 
 CHANNEL = "import"
@@ -390,18 +400,18 @@ def read_past(
 
 def _time(index: int, message: PastMessage, before: int | None, now: int) -> int:
     """Return when a message was said."""
-    at = ms_of(message.at)
+    at = optional_ms(message.at)
     if at is None:
         return now if before is None else before
     if at > now:
         raise InvalidInput(
-            f"Message {index} is of {_shown(at)}, and now it is {_shown(now)}. Give times as "
-            "datetimes or milliseconds since 1970, none of them to come. Nothing was imported."
+            f"Message {index} is of {utc_text(at)}, and now it is {utc_text(now)}. Give each "
+            "message the time at which it was said. Nothing was imported."
         )
     if before is not None and at < before:
         raise InvalidInput(
-            f"Message {index} is of {_shown(at)}, before the one that precedes it "
-            f"({_shown(before)}). Sort them by time; one without a time counts as said with the "
+            f"Message {index} is of {utc_text(at)}, before the one that precedes it "
+            f"({utc_text(before)}). Sort them by time; one without a time counts as said with the "
             "one before it, the first of all now. Nothing was imported."
         )
     return at
@@ -426,20 +436,8 @@ def _speaker(index: int, one: PastMessage) -> str | None:
     return one.speaker
 
 
-def _shown(at: int) -> str:
-    try:
-        return utc_text(at)
-    except (ValueError, OverflowError, OSError):
-        return f"{at} ms"
-
-
 async def append_past(
-    tx: Connection,
-    constellation: str,
-    agent_id: str,
-    past: Sequence[PastTurn],
-    now: int,
-    trust: Trust = Trust.OWNER,
+    tx: Connection, agent_id: str, past: Sequence[PastTurn], now: int, trust: Trust = Trust.OWNER
 ) -> ImportResult:
     """Append finished turns to the journal of an agent that has nothing to do.
 
@@ -448,7 +446,7 @@ async def append_past(
     # The claim voids what is in the memory of other processes, and keeps messages out till the end.
     if await journal.claim(tx, agent_id) is None:
         raise NotFound(f"There is no agent {agent_id}. Nothing was imported.")
-    if await messages.first(tx, agent_id) or await journal.interrupted(tx, agent_id):
+    if await messages.first(tx, agent_id) or await journal.find_open_turn(tx, agent_id):
         raise Conflict(
             "The agent has something to answer first. Wait until it has, then import. "
             "Nothing was imported."
@@ -456,7 +454,7 @@ async def append_past(
     standing = await journal.standing(tx, agent_id)
     assert standing is not None
     claim, length = standing
-    trust_levels = await _meet(tx, constellation, past, now, trust)
+    trust_levels = await _meet(tx, past, now, trust)
     ended: list[tuple[TurnRecord, list[Draft]]] = []
     ids: list[str] = []
     last = length
@@ -470,10 +468,10 @@ async def append_past(
             reply_to=None,
             first_seq=first,
             last_seq=last,
-            opened_at=turn.drafts[0].at,
-            ended_at=turn.drafts[-1].at,
+            opened_at_ms=turn.drafts[0].at_ms,
+            ended_at_ms=turn.drafts[-1].at_ms,
             trust=trust_levels[turn.speaker],
-            arrived_at=turn.drafts[0].at,
+            arrived_at_ms=turn.drafts[0].at_ms,
         )
         ended.append((record, turn.drafts))
         ids += [f"{turn.id}#{seq}" for seq in range(first, last + 1)]
@@ -482,7 +480,7 @@ async def append_past(
 
 
 async def _meet(
-    tx: Connection, constellation: str, past: Sequence[PastTurn], now: int, trust: Trust
+    tx: Connection, past: Sequence[PastTurn], now: int, trust: Trust
 ) -> dict[str | None, str | None]:
     """Note who has spoken; return how far each is trusted, as turns have it: None is the owner."""
     trust_levels: dict[str | None, str | None] = {
@@ -490,6 +488,6 @@ async def _meet(
     }
     # In one order, so that two imports with the same speakers do not wait for each other.
     for speaker in sorted({turn.speaker for turn in past if turn.speaker is not None}):
-        person = await people.person_for(tx, constellation, Account(CHANNEL, speaker), now)
+        person = await people.person_for(tx, Account(CHANNEL, speaker), now)
         trust_levels[speaker] = least_trusted((person.trust, trust)).value
     return trust_levels

@@ -1,4 +1,4 @@
-"""The engine of rules: which calls a turn may make now, and what is due before it ends.
+"""Rules for tools: which calls a turn may make now, and which are due before it ends.
 
 A course knows nothing but the rules and the journal, so that a turn that is taken up again after a
 crash comes to the same verdicts as before.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Protocol
 
 import orjson
 
+from asterism.records import dataclass
 from asterism.times import exact_duration
 from asterism.types.agents import OF_TIME, Rule, RuleKind, fits, one_of
 from asterism.types.turns import Call, EntryKind, Reply, ResultMeta, ResultState, text_of
@@ -24,7 +25,7 @@ _TO_ANSWER = "Error: not run, by a rule for your tools: the turn ends with {name
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What has to be called before the turn ends."""
+    """A call that is due before the turn ends."""
 
     rule: Rule
     tools: tuple[str, ...]
@@ -42,23 +43,23 @@ class RuleState:
         rules: Sequence[Rule] = (),
         tools: Iterable[str] = (),
         ran: Mapping[str, int] | None = None,
-        meant: Callable[[str, str], tuple[str, str]] | None = None,
+        resolve: Callable[[str, str], tuple[str, str]] | None = None,
     ) -> None:
-        """Begin a course.
+        """Begin with the rules of an agent.
 
         Args:
             rules: The agent's rules.
             tools: The names of the tools it has: a rule that wants another is not held against it.
             ran: When tools succeeded in earlier turns, in milliseconds since 1970.
-            meant: Returns the call that is meant by one that is made by way of another tool.
+            resolve: Returns the call that is meant, where a tool calls another tool.
         """
         self.rules = tuple(sorted(rules, key=lambda rule: -rule.priority))
-        self.trail = CallHistory() if meant is None else CallHistory(meant=meant)
+        self.trail = CallHistory() if resolve is None else CallHistory(resolve=resolve)
         self.tools = sorted(tools)
         self._ran = dict(ran or {})
 
-    def read(self, entries: Mapping[str, Noted]) -> None:
-        """Take in what the journal has of the turn beyond what was taken in before."""
+    def read(self, entries: Mapping[str, AnyEntry]) -> None:
+        """Read the new journal entries of the turn."""
         self.trail.read(entries)
 
     def _look(self, now: int, pending: Sequence[Attempt] = ()) -> RuleCheck:
@@ -69,7 +70,7 @@ class RuleState:
     def refusal(
         self, attempt: Attempt, now: int, pending: Sequence[Attempt] = ()
     ) -> Refusal | None:
-        """Return why a call must not be made now, or None if it may.
+        """Return why a call must not be made now, or None if it is allowed.
 
         `pending` are calls that were let pass and have no result yet. What depends on their outcome
         is refused: let them end, and ask again.
@@ -79,18 +80,18 @@ class RuleState:
             check = CHECKS.get(rule.kind)
             refused = check(look, rule, attempt) if check is not None else None
             if refused is None and rule.kind is RuleKind.EXIT_LOOP:
-                refused = self._over(rule, look)
+                refused = self._refuse_after_end(rule, look)
             if refused is not None:
                 return refused
-        return repeated(look, attempt) if attempt.outside else None
+        return repetition_error(look, attempt) if attempt.outside else None
 
-    def _over(self, rule: Rule, look: RuleCheck) -> Refusal | None:
-        ending = next((one.name for one in look.pending if self._ends(one.name)), None)
+    def _refuse_after_end(self, rule: Rule, look: RuleCheck) -> Refusal | None:
+        ending = next((attempt.name for attempt in look.pending if self._ends(attempt.name)), None)
         if ending is None:
-            made = self.ended()
-            if made is None or self.due(look.now):
+            ending_call = self.ending_call()
+            if ending_call is None or self.due_calls(look.now):
                 return None
-            ending = made.name
+            ending = ending_call.name
         return Refusal(rule.key, _TO_ANSWER.format(name=ending)) if rule.is_for(ending) else None
 
     def consent(self, attempt: Attempt) -> bool:
@@ -103,7 +104,7 @@ class RuleState:
         )
 
     def first_step(self, name: str, now: int) -> str | None:
-        """Return the tool that can be called now on the way to another, or None if none can."""
+        """Return the tool to call now on the way to another tool, or None."""
         seen: set[str] = set()
         wanted: str | None = name
         while wanted is not None and wanted not in seen:
@@ -114,12 +115,18 @@ class RuleState:
             wanted = refused.needs
         return None
 
-    def broken(self, step: int) -> list[tuple[int, Refusal]]:
-        """Return the refusals of a step by rule, each with the number of steps that had such."""
-        here = {one.rule: one for at, one in self.trail.refused if at == step}
+    def step_refusals(self, step: int) -> list[tuple[int, Refusal]]:
+        """Return the refusals of a step, each with the number of steps its rule has refused."""
+        here = {refusal.rule: refusal for at, refusal in self.trail.refused if at == step}
         return [
             (
-                len({at for at, one in self.trail.refused if one.rule == rule and at <= step}),
+                len(
+                    {
+                        at
+                        for at, refusal in self.trail.refused
+                        if refusal.rule == rule and at <= step
+                    }
+                ),
                 refused,
             )
             for rule, refused in here.items()
@@ -127,46 +134,46 @@ class RuleState:
 
     # -- before the end ------------------------------------------------------------------------
 
-    def due(self, now: int) -> list[Due]:
-        """Return what has to be called before the turn ends, as far as it still can be called."""
+    def due_calls(self, now: int) -> list[Due]:
+        """Return the calls that are due before the turn ends and are still possible."""
         look = self._look(now)
-        found: list[Due] = []
+        duties: list[Due] = []
         for rule in self.rules:
-            wanted = self._wanted(rule, look)
-            if tools := tuple(look.ahead(look.open(wanted))):
-                found.append(Due(rule, tools))
-        return found
+            wanted = self._tools_due(rule, look)
+            if tools := tuple(look.reachable_tools(look.open_tools(wanted))):
+                duties.append(Due(rule, tools))
+        return duties
 
-    def _wanted(self, rule: Rule, look: RuleCheck) -> tuple[str, ...]:
+    def _tools_due(self, rule: Rule, look: RuleCheck) -> tuple[str, ...]:
         """Return the tools of which a rule wants one before the end, and has not got it."""
         trail = self.trail
         if rule.kind is RuleKind.FOLLOWED_BY:
-            return rule.tools if self._owed(rule) else ()
+            return rule.tools if self._is_follow_up_due(rule) else ()
         if rule.kind is RuleKind.BEFORE_EXIT:
             applies = not rule.tools or any(trail.any(tool, RUN) for tool in rule.tools)
         elif rule.kind is RuleKind.PERIODIC:
-            times = (look.last(name) for name in look.there((rule.tool,)))
+            times = (look.last(name) for name in look.matching_tools((rule.tool,)))
             applies = all(at is None or look.now - at >= rule.seconds * 1000 for at in times)
         else:
             return ()
         return (rule.tool,) if applies and not trail.any(rule.tool, SETTLED) else ()
 
-    def _owed(self, rule: Rule) -> bool:
+    def _is_follow_up_due(self, rule: Rule) -> bool:
         owed = False
-        for one in self.trail.made:
-            if one.state in SETTLED and rule.names(one.name):
+        for call in self.trail.calls:
+            if call.state in SETTLED and rule.names(call.name):
                 owed = False
-            elif one.state is ResultState.OK and rule.is_for(one.name):
+            elif call.state is ResultState.OK and rule.is_for(call.name):
                 owed = True
         return owed
 
-    def ended(self) -> CallRecord | None:
+    def ending_call(self) -> CallRecord | None:
         """Return the call that ends the turn, by a rule that says so."""
         return next(
             (
-                one
-                for one in self.trail.made
-                if one.state is ResultState.OK and self._ends(one.name)
+                call
+                for call in self.trail.calls
+                if call.state is ResultState.OK and self._ends(call.name)
             ),
             None,
         )
@@ -183,14 +190,14 @@ class RuleState:
         return any(rule.kind in OF_TIME for rule in self.rules)
 
     @property
-    def lasting(self) -> dict[str, int]:
-        """When the tools that such rules are for succeeded in this turn."""
+    def success_times(self) -> dict[str, int]:
+        """When tools with rules about time succeeded in this turn."""
         timed = [rule for rule in self.rules if rule.kind in OF_TIME]
         return {
-            one.name: one.at
-            for one in self.trail.made
-            if one.state in (ResultState.OK, ResultState.UNKNOWN)
-            and any(rule.is_for(one.name) for rule in timed)
+            call.name: call.at
+            for call in self.trail.calls
+            if call.state in (ResultState.OK, ResultState.UNKNOWN)
+            and any(rule.is_for(call.name) for rule in timed)
         }
 
     def look_back(self, ran: Mapping[str, int]) -> None:
@@ -207,13 +214,13 @@ def narrowed(tools: bytes | None, rules: tuple[Rule, ...]) -> bytes | None:
     allowing = [rule for rule in rules if rule.kind is RuleKind.OPERATIONS]
     if tools is None or not allowing:
         return tools
-    found: list[dict[str, Any]] = orjson.loads(tools)
-    for one in found:
-        function = one["function"]
+    descriptions: list[dict[str, Any]] = orjson.loads(tools)
+    for description in descriptions:
+        function = description["function"]
         mine = [rule.operations for rule in allowing if rule.is_for(function["name"])]
         if mine:
             _narrow(function["parameters"], mine)
-    return orjson.dumps(found)
+    return orjson.dumps(descriptions)
 
 
 def _narrow(schema: dict[str, Any], allowed: Sequence[Sequence[str]]) -> None:
@@ -223,14 +230,14 @@ def _narrow(schema: dict[str, Any], allowed: Sequence[Sequence[str]]) -> None:
         return
     known: dict[str, Any] = dict(described)  # pyright: ignore[reportUnknownArgumentType] - JSON
     reference = str(known.pop("$ref", "")).rpartition("/")[2]
-    meant: dict[str, Any] = schema.get("$defs", {}).get(reference, known)
+    definition: dict[str, Any] = schema.get("$defs", {}).get(reference, known)
     # What is open to it and is not there (any more) is not offered.
-    there: list[str] = meant.get("enum") or list(allowed[0])
-    left = [one for one in there if all(one in each for each in allowed)]
-    kept = {name: known[name] for name in ("description", "default") if name in known}
-    if kept.get("default", left[:1]) not in (*left, left[:1]):
-        kept.pop("default", None)
-    properties["operation"] = {**kept, "type": "string", "enum": left}
+    there: list[str] = definition.get("enum") or list(allowed[0])
+    left = [operation for operation in there if all(operation in each for each in allowed)]
+    remaining = {name: known[name] for name in ("description", "default") if name in known}
+    if remaining.get("default", left[:1]) not in (*left, left[:1]):
+        remaining.pop("default", None)
+    properties["operation"] = {**remaining, "type": "string", "enum": left}
 
 
 REPEATED = "repeated"
@@ -256,7 +263,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class RuleCheck:
-    """What a verdict looks at."""
+    """The state that a check of a rule reads."""
 
     rules: Sequence[Rule]
     tools: Sequence[str]
@@ -268,55 +275,55 @@ class RuleCheck:
     pending: Sequence[Attempt] = ()
     """Calls that were let pass and have no result yet: what depends on it is refused."""
 
-    def there(self, patterns: Iterable[str]) -> list[str]:
-        """Return the tools that names and patterns stand for, among those that the agent has."""
+    def matching_tools(self, patterns: Iterable[str]) -> list[str]:
+        """Return the agent's tools that fit names and patterns."""
         return [name for pattern in patterns for name in self.tools if fits(name, pattern)]
 
-    def open(self, patterns: Iterable[str]) -> list[str]:
-        """Return those of them that can still be called in this turn."""
-        return [name for name in self.there(patterns) if not self.hopeless(name)]
+    def open_tools(self, patterns: Iterable[str]) -> list[str]:
+        """Return the fitting tools that can still be called in this turn."""
+        return [name for name in self.matching_tools(patterns) if not self.is_unreachable(name)]
 
-    def callable(self, patterns: Iterable[str]) -> list[str]:
-        """Return those of them that can be called now, but for rules of what comes first or next.
+    def callable_tools(self, patterns: Iterable[str]) -> list[str]:
+        """Return the fitting tools that can be called now, apart from rules about order.
 
         Where there is none, such a rule is not held against anybody: it would leave no way out.
         """
         look = replace(self, pending=()) if self.pending else self
-        rules = [one for one in self.rules if one.kind in CHECKS and one.kind not in _OF_ORDER]
+        rules = [rule for rule in self.rules if rule.kind in CHECKS and rule.kind not in _OF_ORDER]
         return [
             name
-            for name in self.there(patterns)
+            for name in self.matching_tools(patterns)
             if not any(CHECKS[rule.kind](look, rule, Attempt(name)) for rule in rules)
         ]
 
-    def ahead(self, wanted: Sequence[str]) -> list[str]:
-        """Return those of some tools to which there is a way from here, if all calls succeed.
+    def reachable_tools(self, wanted: Sequence[str]) -> list[str]:
+        """Return the tools that can be reached from here if all calls succeed.
 
         Rules of what comes next may lead into a circle, which other rules must not wait to leave.
         """
         latest = self.trail.latest
         if not any(rule.kind is RuleKind.NEXT and rule.is_for(latest) for rule in self.rules):
             return list(wanted)
-        found: set[str] = set()
-        ways, seen = deque([self.trail.made]), set[tuple[str, ...]]()
-        while ways and len(seen) < _MAX_WAYS and not found.issuperset(wanted):
-            made = ways.popleft()
-            look = replace(self, trail=CallHistory(made), pending=())
+        reachable: set[str] = set()
+        ways, seen = deque([self.trail.calls]), set[tuple[str, ...]]()
+        while ways and len(seen) < _MAX_WAYS and not reachable.issuperset(wanted):
+            calls = ways.popleft()
+            look = replace(self, trail=CallHistory(calls), pending=())
             for name in self.tools:
                 if any(
-                    CHECKS[one.kind](look, one, Attempt(name))
-                    for one in self.rules
-                    if one.kind in CHECKS
+                    CHECKS[rule.kind](look, rule, Attempt(name))
+                    for rule in self.rules
+                    if rule.kind in CHECKS
                 ):
                     continue
-                found.add(name)
+                reachable.add(name)
                 call = CallRecord("", Call("", name, "{}"), ResultState.OK, "", self.now)
-                way = [*made, call]
-                key = (name, *sorted(one.name for one in way))
+                way = [*calls, call]
+                key = (name, *sorted(record.name for record in way))
                 if key not in seen:
                     seen.add(key)
                     ways.append(way)
-        return [name for name in wanted if name in found]
+        return [name for name in wanted if name in reachable]
 
     def follows(self, rule: Rule) -> bool:
         """Tell whether the tool that succeeded last is among the others of a rule."""
@@ -325,25 +332,25 @@ class RuleCheck:
 
     def last(self, name: str) -> int | None:
         """Return when a tool was last called with success, in this turn or an earlier one."""
-        times = (self.trail.last_taken(name), self.ran.get(name))
+        times = (self.trail.last_success(name), self.ran.get(name))
         return max((at for at in times if at is not None), default=None)
 
-    def hopeless(self, name: str, seen: tuple[str, ...] = ()) -> bool:
-        """Tell whether a tool cannot be called any more in this turn, whatever else is called."""
+    def is_unreachable(self, name: str, seen: tuple[str, ...] = ()) -> bool:
+        """Tell whether a tool cannot be called any more in this turn, after any other call."""
         if name in seen or self.trail.any(name, frozenset({ResultState.DENIED})):
             return True
         attempt, seen = Attempt(name), (*seen, name)
         look = replace(self, pending=()) if self.pending else self
 
         def gone(patterns: Iterable[str]) -> bool:
-            return all(look.hopeless(one, seen) for one in look.there(patterns))
+            return all(look.is_unreachable(tool, seen) for tool in look.matching_tools(patterns))
 
         for rule in self.rules:
             if rule.kind in _FOR_GOOD:
                 if CHECKS[rule.kind](look, rule, attempt) is not None:
                     return True
             elif rule.kind is RuleKind.PRECEDING and rule.is_for(name):
-                if any(gone((tool,)) for tool in rule.tools if not self.trail.succeeded(tool)):
+                if any(gone((tool,)) for tool in rule.tools if not self.trail.has_succeeded(tool)):
                     return True
             elif (
                 rule.kind is RuleKind.RIGHT_AFTER
@@ -356,14 +363,14 @@ class RuleCheck:
 
 
 def _start(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
-    starts = [one.tool for one in look.rules if one.kind is RuleKind.START]
+    starts = [rule.tool for rule in look.rules if rule.kind is RuleKind.START]
     if any(fits(attempt.name, start) for start in starts):
         return None
     # A start that failed or was denied is a start: else nothing could be done without it.
     tried = frozenset(set(ResultState) - {ResultState.WAITING})
-    if any(look.trail.any(one, tried) for one in starts):
+    if any(look.trail.any(start, tried) for start in starts):
         return None
-    there = look.callable(starts)
+    there = look.callable_tools(starts)
     if not there:
         return None
     what = f"{one_of(there)} has to be called before any other tool in this turn"
@@ -373,15 +380,15 @@ def _start(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
 def _preceding(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name):
         return None
-    lacking = [tool for tool in rule.tools if not look.trail.succeeded(tool)]
+    lacking = [tool for tool in rule.tools if not look.trail.has_succeeded(tool)]
     if not lacking:
         return None
     what = f"{attempt.name} can be called only after {one_of(lacking[:1])} has succeeded"
-    for one in lacking:
-        if not look.open((one,)):
-            what += f", and {one} cannot be called in this turn"
+    for name in lacking:
+        if not look.open_tools((name,)):
+            what += f", and {name} cannot be called in this turn"
             return _refused(rule, what, f"Go on without {attempt.name}")
-    first = look.open(lacking[:1])[0]
+    first = look.open_tools(lacking[:1])[0]
     return _refused(rule, what, f"Call {first} first", needs=first)
 
 
@@ -389,7 +396,7 @@ def _right_after(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | Non
     if not rule.is_for(attempt.name) or (not look.pending and look.follows(rule)):
         return None
     what = f"{attempt.name} can be called only right after {one_of(rule.tools)}"
-    there = look.open(rule.tools)
+    there = look.open_tools(rule.tools)
     if not there:
         return _refused(rule, what, f"Go on without {attempt.name}")
     return _refused(rule, what, f"Call {there[0]} first", needs=there[0])
@@ -400,11 +407,17 @@ def _next(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
         return None
     latest = look.trail.latest
     if not latest or not rule.is_for(latest):
-        waits = next((one.name for one in look.pending if rule.is_for(one.name)), None)
+        waits = next((pending.name for pending in look.pending if rule.is_for(pending.name)), None)
         what = f"it depends on what becomes of {waits}"
         return _refused(rule, what, "Call it later") if waits else None
-    binding = [one for one in look.rules if one.kind is RuleKind.NEXT and one.is_for(latest)]
-    there = [name for name in look.callable(rule.tools) if all(one.names(name) for one in binding)]
+    binding = [
+        other for other in look.rules if other.kind is RuleKind.NEXT and other.is_for(latest)
+    ]
+    there = [
+        name
+        for name in look.callable_tools(rule.tools)
+        if all(other.names(name) for other in binding)
+    ]
     if not there:
         return None
     what = f"right after {latest}, only {one_of(there)} can be called"
@@ -414,24 +427,24 @@ def _next(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
 def _not_after(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name):
         return None
-    for one in rule.tools:
+    for tool in rule.tools:
         # `*` among the others means the others.
-        itself = "" if one == attempt.name else attempt.name
-        if look.trail.any(one, TAKEN, but=itself) or any(
-            fits(other.name, one) and other.name != itself for other in look.pending
+        itself = "" if tool == attempt.name else attempt.name
+        if look.trail.any(tool, TAKEN, but=itself) or any(
+            fits(other.name, tool) and other.name != itself for other in look.pending
         ):
-            what = f"{attempt.name} cannot be called after {one_of([one])} in the same turn"
+            what = f"{attempt.name} cannot be called after {one_of([tool])} in the same turn"
             return _refused(rule, what, f"Go on without {attempt.name}")
     return None
 
 
 def _exclusive(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     group = (rule.tool, *rule.tools)
-    if not any(fits(attempt.name, one) for one in group):
+    if not any(fits(attempt.name, pattern) for pattern in group):
         return None
-    used = [one.name for one in look.trail.made if one.state in TAKEN]
-    for name in (*used, *(one.name for one in look.pending)):
-        if name != attempt.name and any(fits(name, one) for one in group):
+    used = [call.name for call in look.trail.calls if call.state in TAKEN]
+    for name in (*used, *(pending.name for pending in look.pending)):
+        if name != attempt.name and any(fits(name, pattern) for pattern in group):
             what = f"{name} was used in this turn, which excludes {attempt.name}"
             return _refused(rule, what, f"Go on without {attempt.name}")
     return None
@@ -440,9 +453,10 @@ def _exclusive(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
 def _max_calls(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name):
         return None
-    count = sum(one.name == attempt.name for one in look.pending)
+    count = sum(pending.name == attempt.name for pending in look.pending)
     count += sum(
-        one.name == attempt.name and one.state is not ResultState.DENIED for one in look.trail.made
+        call.name == attempt.name and call.state is not ResultState.DENIED
+        for call in look.trail.calls
     )
     if count < rule.count:
         return None
@@ -455,7 +469,7 @@ def _cooldown(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name):
         return None
     last = look.last(attempt.name)
-    if any(one.name == attempt.name for one in look.pending):
+    if any(pending.name == attempt.name for pending in look.pending):
         last = look.now
     left = 0.0 if last is None else rule.seconds - (look.now - last) / 1000
     if left <= 0:
@@ -470,35 +484,39 @@ def _cooldown(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
 def _operations(_: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name) or attempt.operation in (ANY_OPERATION, *rule.operations):
         return None
-    given = f"the operation {attempt.operation!r}" if attempt.operation else "a call without one"
-    what = (
-        f"of {attempt.name}, you may use the operations {', '.join(rule.operations)}, not {given}"
+    described = (
+        f"the operation {attempt.operation!r}" if attempt.operation else "a call without one"
     )
+    allowed = ", ".join(rule.operations)
+    what = f"of {attempt.name}, you may use the operations {allowed}, not {described}"
     return _refused(rule, what, "Use one of these")
 
 
-def repeated(look: RuleCheck, attempt: Attempt) -> Refusal | None:
-    """Return why a call to the outside is taken for a mistake, or None if it is none.
+def repetition_error(look: RuleCheck, attempt: Attempt) -> Refusal | None:
+    """Return why a call to the outside is a mistaken repetition, or None if it is not.
 
     It is one if the same call was made before, did not fail, and no other has succeeded since.
     """
     wanted = _same(attempt.arguments)
-    if any(one.name == attempt.name and _same(one.arguments) == wanted for one in look.pending):
+    if any(
+        pending.name == attempt.name and _same(pending.arguments) == wanted
+        for pending in look.pending
+    ):
         return Refusal(REPEATED, f"Error: {attempt.name} is under way with the same arguments.")
-    for one in reversed(look.trail.made):
-        if one.name == attempt.name and _same(one.call.arguments) == wanted:
-            return _said_before(one) if one.state in TAKEN else None
-        if one.state is ResultState.OK:
+    for call in reversed(look.trail.calls):
+        if call.name == attempt.name and _same(call.call.arguments) == wanted:
+            return _refuse_repeated(call) if call.state in TAKEN else None
+        if call.state is ResultState.OK:
             return None
     return None
 
 
-def _said_before(made: CallRecord) -> Refusal:
-    said = made.said if len(made.said) <= _QUOTED else f"{made.said[:_QUOTED]}…"
+def _refuse_repeated(call: CallRecord) -> Refusal:
+    result = call.said if len(call.said) <= _QUOTED else f"{call.said[:_QUOTED]}…"
     return Refusal(
         REPEATED,
-        f"Error: not run, since you have just called {made.name} with the same arguments. Its "
-        f"result was: {said} Use that. If it has to be done once more, look with another tool at "
+        f"Error: not run, since you have just called {call.name} with the same arguments. Its "
+        f"result was: {result} Use that. If it has to be done once more, look with another tool at "
         "what has become of it first.",
     )
 
@@ -562,7 +580,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a call is not made: which rule, what is right now, and the next move."""
+    """Why a call is not made: the rule, what is right now, and the next move."""
 
     rule: str
     """The key of the rule."""
@@ -571,30 +589,30 @@ class Refusal:
     """The tool that has to be called first, if that is what the rule wants."""
 
     def meta(self) -> ResultMeta:
-        """Return what is kept beside the result of the refused call."""
+        """Return the metadata of the refused call's result."""
         return ResultMeta(ResultState.NOT_RUN, rule=self.rule, needs=self.needs)
 
 
-class Noted(Protocol):
+class AnyEntry(Protocol):
     """An entry of the journal, written or staged."""
 
     @property
     def kind(self) -> EntryKind:
-        """What it is an entry of."""
+        """The kind of the entry."""
         ...
 
     @property
     def body(self) -> bytes:
-        """What it says."""
+        """The content."""
         ...
 
     @property
     def meta(self) -> str | None:
-        """What is kept beside it."""
+        """The metadata, as JSON."""
         ...
 
     @property
-    def at(self) -> int:
+    def at_ms(self) -> int:
         """When it was noted."""
         ...
 
@@ -603,78 +621,82 @@ class Noted(Protocol):
 class CallHistory:
     """The calls of a turn, in the order in which they came to an end."""
 
-    made: list[CallRecord] = field(default_factory=list[CallRecord])
+    calls: list[CallRecord] = field(default_factory=list[CallRecord])
     refused: list[tuple[int, Refusal]] = field(default_factory=list[tuple[int, Refusal]])
     """Refusals with the steps they were in."""
-    meant: Callable[[str, str], tuple[str, str]] = lambda name, arguments: (name, arguments)
+    resolve: Callable[[str, str], tuple[str, str]] = lambda name, arguments: (name, arguments)
     """From a call's name and arguments to those of the call that is meant by it."""
     _calls: dict[str, Call] = field(default_factory=dict[str, Call])
     _approved: dict[str, bool] = field(default_factory=dict[str, bool])
     _seen: int = 0
 
-    def read(self, entries: Mapping[str, Noted]) -> None:
-        """Take in what the journal has of the turn beyond what was taken in before."""
+    def read(self, entries: Mapping[str, AnyEntry]) -> None:
+        """Read the new journal entries of the turn."""
         if len(entries) == self._seen:
             return
         for key, entry in islice(entries.items(), self._seen, None):
             if entry.kind is EntryKind.REPLY:
                 step = key.partition("/")[0]
                 for index, call in enumerate(Reply.from_entry(entry.body, entry.meta).calls):
-                    name, arguments = self.meant(call.name, call.arguments)
+                    name, arguments = self.resolve(call.name, call.arguments)
                     if name != call.name:
                         call = Call(call.id, name, arguments)  # noqa: PLW2901 - what it stands for
                     self._calls[f"{step}/call/{index}"] = call
             elif entry.kind is EntryKind.RESULT:
                 self._read_result(key, entry)
             elif key.endswith("/decision"):
-                said: dict[str, Any] = orjson.loads(entry.body)
-                self._approved[_call_key(key)] = bool(said["approved"])
+                decision: dict[str, Any] = orjson.loads(entry.body)
+                self._approved[_call_key(key)] = bool(decision["approved"])
             elif key.endswith("/outcome"):
                 self._read_outcome(_call_key(key), entry)
         self._seen = len(entries)
 
-    def _read_result(self, key: str, entry: Noted) -> None:
+    def _read_result(self, key: str, entry: AnyEntry) -> None:
         call = self._calls.get(key)
         if call is None:
             return
-        meta, said = ResultMeta.from_json(entry.meta), text_of(entry.body)
+        meta, text = ResultMeta.from_json(entry.meta), text_of(entry.body)
         if meta.rule is not None:
             step = int(key.partition("/")[0])
-            self.refused.append((step, Refusal(meta.rule, said, meta.needs)))
+            self.refused.append((step, Refusal(meta.rule, text, meta.needs)))
         elif meta.state is not ResultState.NOT_RUN:
-            self.made.append(CallRecord(key, call, meta.state, said, entry.at))
+            self.calls.append(CallRecord(key, call, meta.state, text, entry.at_ms))
 
-    def _read_outcome(self, key: str, entry: Noted) -> None:
+    def _read_outcome(self, key: str, entry: AnyEntry) -> None:
         """Take in that a call which waited has run, or was denied: now is when it happened."""
-        former = next((one for one in self.made if one.key == key), None)
+        former = next((call for call in self.calls if call.key == key), None)
         state = ResultMeta.from_json(entry.meta).state
         if former is None or state is ResultState.WAITING:
             return
-        self.made.remove(former)
-        said = text_of(entry.body)
+        self.calls.remove(former)
+        text = text_of(entry.body)
         if self._approved.get(key):
-            said = said.partition(" Result: ")[2]
-        self.made.append(CallRecord(key, former.call, state, said, entry.at))
+            text = text.partition(" Result: ")[2]
+        self.calls.append(CallRecord(key, former.call, state, text, entry.at_ms))
 
     def any(self, pattern: str, states: frozenset[ResultState], *, but: str = "") -> bool:
         """Tell whether a call that fits a pattern stands in one of these states."""
         return any(
-            one.state in states and fits(one.name, pattern) and one.name != but for one in self.made
+            call.state in states and fits(call.name, pattern) and call.name != but
+            for call in self.calls
         )
 
-    def succeeded(self, pattern: str) -> bool:
+    def has_succeeded(self, pattern: str) -> bool:
         """Tell whether a call that fits a pattern has succeeded."""
-        return any(one.state is ResultState.OK and fits(one.name, pattern) for one in self.made)
+        return any(call.state is ResultState.OK and fits(call.name, pattern) for call in self.calls)
 
     @property
     def latest(self) -> str:
         """The tool that succeeded last, or nothing."""
-        return next((one.name for one in reversed(self.made) if one.state is ResultState.OK), "")
+        return next(
+            (call.name for call in reversed(self.calls) if call.state is ResultState.OK), ""
+        )
 
-    def last_taken(self, name: str) -> int | None:
+    def last_success(self, name: str) -> int | None:
         """Return when a tool was last called with success, perhaps or surely."""
         return max(
-            (one.at for one in self.made if one.name == name and one.state in TAKEN), default=None
+            (call.at for call in self.calls if call.name == name and call.state in TAKEN),
+            default=None,
         )
 
 

@@ -14,16 +14,38 @@ import orjson
 
 from asterism.errors import AsterismError, LaneLost, NotFound
 from asterism.memory import people
+from asterism.ports import ProcessorCall, TurnView
 from asterism.store import agents, approvals, journal, messages
-from asterism.store.database import Connection, Database
+from asterism.store.database import Connection, Database, end_tasks
 from asterism.telemetry.redaction import redact
 from asterism.turns.approvals import ApprovalQueue
 from asterism.turns.calls import settle_open_calls
-from asterism.turns.context import LiveAgent, Meeting, enter, load, referred_to, who
+from asterism.turns.context import (
+    PLUGIN,
+    LiveAgent,
+    Meeting,
+    Note,
+    Section,
+    enter,
+    has_more_to_find,
+    load,
+    referred_to,
+    who,
+)
+from asterism.turns.facts import FactReader
 from asterism.turns.lanes import Lanes, LocalLanes
 from asterism.turns.loop import run_turn
-from asterism.turns.turn import EMPTY_ANSWER, Hub, StoppedBefore, Turn, TurnServices
-from asterism.types.agents import Account, Halt, message_id_for, new_id, turn_id_for
+from asterism.turns.turn import EMPTY_ANSWER, KEPT, Hub, StoppedBefore, Turn, TurnServices
+from asterism.types.agents import (
+    OWNER_ALONE,
+    Account,
+    Halt,
+    Label,
+    Trust,
+    message_id_for,
+    new_id,
+    turn_id_for,
+)
 from asterism.types.turns import (
     Entry,
     InboxItem,
@@ -60,7 +82,6 @@ class Runtime:
         self,
         services: TurnServices,
         *,
-        constellation: str,
         delivered: Callable[[], None],
         ended: Callable[[str], None],
         approvals: ApprovalQueue | None = None,
@@ -69,14 +90,12 @@ class Runtime:
 
         Args:
             services: What turns work with.
-            constellation: Whose agents they are.
             delivered: Kicks the outbox.
             ended: Hears whose turn has ended.
             approvals: Takes messages that answer a question; None: every message opens a turn.
         """
         self._services = services
         self._database: Database = services.database
-        self._constellation = constellation
         self._delivered = delivered
         self._ended = ended
         self._approvals = approvals
@@ -89,7 +108,8 @@ class Runtime:
         self._unheard: Counter[str] = Counter()
         """Agents with something in the inbox, perhaps, that their lane has not heard of."""
         self._loading: set[str] = set()
-        self._halting = HaltWatch(services.database, constellation)
+        self._halting = HaltWatch(services.database)
+        self._facts = FactReader(services)
         self._lanes: Lanes | None = None
         self._bridge: Bridge | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -123,6 +143,7 @@ class Runtime:
         if self._bridge is not None:
             await self._bridge.stop()
             self._bridge = None
+        await self._facts.stop()
         # The store is open for a while yet; what is heard from it now begins nothing.
         self._stopped = True
         background = list(self._background)
@@ -134,7 +155,7 @@ class Runtime:
                 future.cancel()
         self._waiting.clear()
 
-    def live(self, agent_id: str) -> LiveAgent | None:
+    def loaded_agent(self, agent_id: str) -> LiveAgent | None:
         """Return what is in memory of an agent."""
         return self._live.get(agent_id)
 
@@ -182,7 +203,7 @@ class Runtime:
                     return answered
             if external_id is not None:
                 former = await messages.accept_once(
-                    tx, self._constellation, origin.channel, external_id, message_id, agent_id
+                    tx, origin.channel, external_id, message_id, agent_id
                 )
                 if former is not None:
                     return Receipt(former[0], turn_id_for(former[0]), former[1], duplicate=True)
@@ -246,7 +267,6 @@ class Runtime:
             return None
         return await people.meet(
             tx,
-            self._constellation,
             Account(channel, sender) if sender is not None else None,
             f"{channel}:{room}" if room is not None else None,
             [Account(channel, name) for name in others],
@@ -272,7 +292,7 @@ class Runtime:
 
     async def serve(self, agent_id: str, item: InboxItem | None) -> int | None:
         """Run one turn of an agent: of this item, or of whatever the store has first."""
-        if await self._halting.stands() is not None:
+        if await self._halting.current_halt() is not None:
             return None
         try:
             turn, arrival = await self._next_turn(agent_id, item)
@@ -283,6 +303,8 @@ class Runtime:
             return None
         task = asyncio.current_task()
         assert task is not None
+        if agent_id in self._facts.tasks:
+            self._facts.interrupt(agent_id)
         self._running[turn.id] = (turn, task)
         try:
             outcome = await self._run(turn)
@@ -303,6 +325,8 @@ class Runtime:
         self._count(turn.live)
         self._make_room()
         self._settle(outcome)
+        if outcome.state is TurnState.DONE and turn.may_tell_facts:
+            self._facts.turn_ended(turn)
         self._ended(agent_id)
         if turn.reply_to is not None:
             self._delivered()
@@ -311,7 +335,7 @@ class Runtime:
     async def _run(self, turn: Turn) -> Outcome:
         item, waited = turn.item, None
         if item is not None:
-            waited = max(0, self._services.clock() - item.at) / 1000
+            waited = max(0, self._services.clock() - item.at_ms) / 1000
         resumed = turn.record is not None
         with self._services.telemetry.turn(
             turn.agent, turn.id, resumed=resumed, waited=waited
@@ -329,13 +353,13 @@ class Runtime:
             if isinstance(error, LaneLost):
                 raise
             settle_open_calls(turn)
-            return await turn.fail(f"I could not answer: {error.message} Your message is kept.")
+            return await turn.fail(f"I could not answer: {error.message} {KEPT}")
         except Exception as error:  # noqa: BLE001 - a bug of ours is told, not hidden
             _log.exception("turn %s failed", turn.id)
             settle_open_calls(turn)
             return await turn.fail(
                 f"I could not answer, because of a fault inside asterism ({type(error).__name__}). "
-                f'Your message is kept; "asterism turn show {turn.id}" shows how far I came.'
+                f'{KEPT} "asterism turn show {turn.id}" shows how far I came.'
             )
 
     async def _next_turn(self, agent_id: str, item: InboxItem | None) -> tuple[Turn | None, int]:
@@ -350,14 +374,14 @@ class Runtime:
             record, entries, item = await self._database.read(lambda tx: _first_to_do(tx, agent_id))
         elif item.kind == InboxKind.DECISION:
             record, entries = await self._database.read(
-                lambda tx, turn_id=item.turn_id: _turn_with_entries(tx, turn_id)
+                lambda tx, turn_id=item.turn_id: _turn_with_entries(tx, agent_id, turn_id)
             )
         else:
             record, entries = None, None
         if record is None and item is None:
             return None, 0
         decision = item is not None and item.kind == InboxKind.DECISION
-        if item is not None and decision and (record is None or record.ended_at):
+        if item is not None and decision and (record is None or record.ended_at_ms):
             await self._pass_over(item)
             return await self._next_turn(agent_id, None)
         if live is None:
@@ -365,20 +389,24 @@ class Runtime:
         told = (
             item.participants if record is None and item is not None else _participants_of(entries)
         )
-        met = await self._who_is_present(told)
+        met = await _who_is_present(live, told)
         services = self._services
         # Before its memory is read: whatever it sees of it was there by then.
         began = services.clock()
         notes = await enter(
-            self._database,
             live,
             met.participants,
             services.settings.current.context.tokens,
             began,
             tell=record is None,
         )
-        if record is None and item is not None and live.context.referable:
-            notes += await referred_to(self._database, live, text_of(item.body))
+        problems: list[tuple[str, str]] = []
+        calls: list[ProcessorCall] = []
+        if record is None and item is not None:
+            if live.context.referable:
+                notes += await referred_to(live, text_of(item.body))
+            added, calls = await self._process(live, item, met, began, problems)
+            notes += added
         turn = Turn(
             live,
             services,
@@ -388,15 +416,58 @@ class Runtime:
             trust=met.trust,
             people=met.speaker,
             notes=notes,
+            calls=calls,
             opened_at=began,
         )
+        for kind, text in problems:
+            turn.notify_owner(kind, text)
         return turn, item.arrival if item is not None else 0
 
-    async def _who_is_present(self, participants: str | None) -> Meeting:
-        """Return who is present in a turn, and who speaks."""
-        if participants is None:
-            return Meeting()
-        return await self._database.read(lambda tx: who(tx, self._constellation, participants))
+    async def _process(
+        self,
+        live: LiveAgent,
+        item: InboxItem,
+        met: Meeting,
+        now: int,
+        problems: list[tuple[str, str]],
+    ) -> tuple[list[Note], list[ProcessorCall]]:
+        """Return what the processors of an agent tell it before a message, and call for it."""
+        pipeline, search = self._services.pipeline, self._services.search
+        if pipeline is None or not pipeline.settings_of(live.agent.name).processors:
+            return [], []
+        agent, context = live.agent, live.context
+        models = self._services.models
+        profile = models.profile(models.chain(agent.model)[0])
+        view = TurnView(
+            agent=agent,
+            turn_id=item.turn_id,
+            message=text_of(item.body),
+            participants=met.participants,
+            trust=met.trust,
+            now_ms=now,
+            zone=live.zone,
+            previous=context.latest_exchange(),
+            compact=profile.compact,
+            room=context.room_for_notes(profile),
+            in_context=context.sees(profile),
+            search=(
+                (lambda query: search(agent.id, query, met.participants))
+                if search is not None and await has_more_to_find(live, profile)
+                else None
+            ),
+        )
+        found = await pipeline.process(view, lambda kind, text: problems.append((kind, text)))
+        notes: list[Note] = []
+        calls: list[ProcessorCall] = []
+        for place, (name, said) in enumerate(found):
+            if isinstance(said, ProcessorCall):
+                there = self._services.toolbox.get(said.tool, agent.tools) is not None
+                calls += [said] if there and item.schema is None else []
+                continue
+            labels = tuple(Label(source.trust, source.audience) for source in said.sources)
+            key = f"note/{name}/{place}"
+            notes.append(Note(key, said.text, said.why, labels, said.origins, said.replaces))
+        return notes, calls
 
     async def _pass_over(self, decision: InboxItem) -> None:
         """Take out an answer to a turn that has ended by a limit before it was looked at."""
@@ -431,13 +502,27 @@ class Runtime:
     async def _load(self, agent_id: str, claim: journal.Claim | None) -> LiveAgent:
         while True:
             self._loading.add(agent_id)
-            live = await load(self._database, agent_id, claim)
+            zone = self._services.settings.current.zone_name
+            live = await load(self._database, agent_id, claim, zone)
             if agent_id in self._loading:  # else it was edited while it was read
                 break
         self._loading.discard(agent_id)
+        live.sections = await self._sections(live)
         self._live[agent_id] = live
         self._count(live)
         return live
+
+    async def _sections(self, live: LiveAgent) -> tuple[Section, ...]:
+        """Return what plugins add to the prefix of an agent."""
+        pipeline = self._services.pipeline
+        if pipeline is None or not pipeline.settings_of(live.agent.name).sections:
+            return ()
+        now = self._services.clock()
+        view = TurnView(live.agent, "", "", OWNER_ALONE, Trust.OWNER, now)
+        added = await pipeline.sections(view, lambda _, text: _log.warning("%s", text))
+        return tuple(
+            Section(section.name, section.text, "added by a plugin", PLUGIN) for section in added
+        )
 
     def _count(self, live: LiveAgent) -> None:
         if self._live.get(live.agent.id) is live:
@@ -462,8 +547,8 @@ class Runtime:
 
     async def wait(self, receipt: Receipt) -> Outcome:
         """Return the outcome of the turn that answers a message, when it has one."""
-        if receipt.told is not None:
-            return Outcome(receipt.turn_id, receipt.agent_id, TurnState.DONE, receipt.told)
+        if receipt.refusal is not None:
+            return Outcome(receipt.turn_id, receipt.agent_id, TurnState.DONE, receipt.refusal)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
         waiting = self._waiting.setdefault(receipt.turn_id, [])
@@ -539,9 +624,9 @@ class Runtime:
 
     async def _stand_still(self) -> None:
         """Stop the turns under way, if everything was halted; not the one that did it."""
-        halt = await self._halting.stands()
+        halt = await self._halting.current_halt()
         if halt is not None:
-            for turn_id in [one for one in self._running if one != halt.turn_id]:
+            for turn_id in [running for running in self._running if running != halt.turn_id]:
                 self.stop_turn(turn_id, f"Everything was halted: {halt.reason}")
 
     def is_running(self, turn_id: str) -> bool:
@@ -606,8 +691,10 @@ def _participants_of(entries: list[Entry] | None) -> str | None:
     return None
 
 
-async def _turn_with_entries(tx: Connection, turn_id: str) -> tuple[TurnRecord | None, list[Entry]]:
-    record = await journal.turn(tx, turn_id)
+async def _turn_with_entries(
+    tx: Connection, agent_id: str, turn_id: str
+) -> tuple[TurnRecord | None, list[Entry]]:
+    record = await journal.turn_of(tx, agent_id, turn_id)
     return record, await journal.entries_of(tx, record) if record else []
 
 
@@ -615,12 +702,12 @@ async def _first_to_do(
     tx: Connection, agent_id: str
 ) -> tuple[TurnRecord | None, list[Entry] | None, InboxItem | None]:
     """Return the interrupted turn of an agent, or else the item that has waited longest."""
-    record = await journal.interrupted(tx, agent_id)
+    record = await journal.find_open_turn(tx, agent_id)
     if record is not None:
         return record, await journal.entries_of(tx, record), None
     item = await messages.first(tx, agent_id)
     if item is not None and item.kind == InboxKind.DECISION:
-        parked, entries = await _turn_with_entries(tx, item.turn_id)
+        parked, entries = await _turn_with_entries(tx, agent_id, item.turn_id)
         return parked, entries, item
     return None, None, item
 
@@ -640,17 +727,27 @@ async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
         if entry is not None:
             text = Reply.from_entry(entry.body, entry.meta).text or EMPTY_ANSWER
     elif record.state is TurnState.PARKED:
-        waiting = [one for one in await approvals.of_turn(tx, turn_id) if one.decided_at is None]
-        text = "\n".join(f"{one.question} (approval {one.id})" for one in waiting)
+        waiting = [
+            approval
+            for approval in await approvals.of_turn(tx, turn_id)
+            if approval.decided_at_ms is None
+        ]
+        text = "\n".join(f"{approval.question} (approval {approval.id})" for approval in waiting)
     return Outcome(turn_id, record.agent_id, record.state, text, record.usage)
+
+
+async def _who_is_present(live: LiveAgent, participants: str | None) -> Meeting:
+    """Return who is present in a turn, and who speaks."""
+    if participants is None:
+        return Meeting()
+    return await live.database.read(lambda tx: who(tx, participants))
 
 
 class HaltWatch:
     """Knows of halts by notices, and reads the store only when it may not know."""
 
-    def __init__(self, database: Database, constellation: str) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._constellation = constellation
         self._halt: Halt | None = None
         self._known = False
         self._looked = 0.0
@@ -660,20 +757,17 @@ class HaltWatch:
         await self._database.listen(agents.TOPIC, self._on_notice)
 
     def _on_notice(self, constellation: str) -> None:
-        if constellation == self._constellation:
+        if constellation == self._database.constellation:
             self._known = False
 
-    async def stands(self) -> Halt | None:
+    async def current_halt(self) -> Halt | None:
         """Return the halt that keeps turns from being taken, if there is one."""
         late = self._database.distributed and time.monotonic() - self._looked > LOOK_AGAIN
         if self._known and self._halt is None and not late:
             return None
         self._known, self._looked = True, time.monotonic()
-        self._halt = await self._database.read(self._read)
+        self._halt = await self._database.read(agents.current_halt)
         return self._halt
-
-    async def _read(self, tx: Connection) -> Halt | None:
-        return await agents.current_halt(tx, self._constellation)
 
 
 _ANNOUNCE = 10.0
@@ -703,9 +797,7 @@ class Bridge:
     async def stop(self) -> None:
         """Stop carrying."""
         self._hub.forward = self._hub.announce = None
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
 
     def _put(self, topic: str, payload: str) -> None:
         self._outgoing.append((topic, payload))
@@ -738,13 +830,13 @@ class Bridge:
 
     async def _remind(self) -> None:
         while True:
-            for agent_id in self._hub.watched_now():
+            for agent_id in self._hub.watched_agents():
                 self._put("watching", f"{self._me} {agent_id}")
             await asyncio.sleep(_ANNOUNCE)
 
     def _on_signal(self, payload: str) -> None:
         sender, agent_id, turn_id, kind, data = orjson.loads(payload)
-        if sender != self._me and self._hub.watched(agent_id):
+        if sender != self._me and self._hub.is_watched(agent_id):
             self._hub.receive(agent_id, turn_id, kind, data)
 
     def _on_watching(self, payload: str) -> None:

@@ -1,4 +1,4 @@
-"""What a turn may cost: worst cases are reserved before a model is asked, and settled after."""
+"""The spending of turns: a worst case is reserved before a model call and settled after it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cache
@@ -19,6 +19,7 @@ from asterism.config import Settings
 from asterism.config.load import CurrentSettings
 from asterism.errors import AsterismError, BudgetReached
 from asterism.ports import Clock, Hold, ModelRequest
+from asterism.records import dataclass
 from asterism.store import spending as at_rest
 from asterism.store.database import Connection, Database
 from asterism.types.agents import new_id
@@ -54,7 +55,7 @@ Write = Callable[[Callable[[Connection], Awaitable[None]]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class _Gauge:
-    """What a vendor counted for the beginning of a conversation."""
+    """The tokens that a vendor counted for the beginning of a conversation."""
 
     messages: int
     mark: int
@@ -66,7 +67,6 @@ class _Gauge:
 class Spending:
     """What the reservations of all turns share: prices, caps, and what vendors counted before."""
 
-    constellation: str
     price: Callable[[str], Price | None]
     """From `vendor:name` to its price; None where it is not known."""
     budget: Callable[[], Budget]
@@ -97,9 +97,9 @@ def bound_of(request: ModelRequest, image_tokens: int, gauge: _Gauge | None = No
     for wire in request.messages[known:]:
         tokens += len(wire)
         if _IMAGE in wire:
-            found = wire.count(_IMAGE)
-            images += found
-            tokens += found * image_tokens
+            count = wire.count(_IMAGE)
+            images += count
+            tokens += count * image_tokens
             tokens -= sum(len(data) for data in _IMAGE_DATA.findall(wire))
     if gauge is not None and known:
         tokens += gauge.tokens
@@ -127,7 +127,7 @@ class _Open:
 
 
 class TurnBudget:
-    """The money of one turn. What is settled is written with the turn's next entries."""
+    """The money of a turn. Settled charges are written with the turn's next entries."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class TurnBudget:
     # -- the port ------------------------------------------------------------------------------
 
     async def reserve(self, model: str, request: ModelRequest) -> Hold | None:
-        """Set money aside for an attempt to ask `vendor:name`; None where none is counted."""
+        """Reserve money for a call to `vendor:name`; None where spending is not counted."""
         price = self._spending.price(model)
         if price is FREE or (price is not None and price.free):
             return None
@@ -180,12 +180,16 @@ class TurnBudget:
         return Hold(charge.id, model, worst, most if caps else request.max_output)
 
     def settle(self, hold: Hold | None, reply: Reply) -> None:
-        """A whole reply came: what it cost counts."""
-        held = self._take(hold)
-        if held is None:
+        """Settle a reservation with the cost of a complete reply."""
+        reservation = self._take(hold)
+        if reservation is None:
             return
-        usage, request = reply.usage, held.request
-        charge = replace(held.charge, usage=usage, amount=held.price.cost(usage, held.images))
+        usage, request = reply.usage, reservation.request
+        charge = replace(
+            reservation.charge,
+            usage=usage,
+            amount=reservation.price.cost(usage, reservation.images),
+        )
         if usage.estimated:
             # A guess is no bill: under a cap the worst case stands.
             amount = charge.worst or charge.amount
@@ -195,7 +199,7 @@ class TurnBudget:
         if usage.input:
             count = len(request.messages)
             gauges = self._spending.gauges
-            key = (self._payer.agent_id, held.charge.model)
+            key = (self._payer.agent_id, reservation.charge.model)
             gauges[key] = _Gauge(count, _mark(request, count), usage.input)
             gauges.move_to_end(key)
             if len(gauges) > _MAX_GAUGES:
@@ -203,15 +207,15 @@ class TurnBudget:
 
     def release(self, hold: Hold | None) -> None:
         """It was refused before anything was produced: nothing was billed."""
-        held = self._take(hold)
-        if held is not None and held.charge.worst:
-            self._staged.append(replace(held.charge, state=ChargeState.RELEASED, amount=0))
+        reservation = self._take(hold)
+        if reservation is not None and reservation.charge.worst:
+            self._staged.append(replace(reservation.charge, state=ChargeState.RELEASED, amount=0))
 
     def presume(self, hold: Hold | None) -> None:
         """It was cut off, timed out or was cancelled: its worst case counts, as presumed."""
-        held = self._take(hold)
-        if held is not None:
-            self._staged.append(replace(held.charge, state=ChargeState.PRESUMED))
+        reservation = self._take(hold)
+        if reservation is not None:
+            self._staged.append(replace(reservation.charge, state=ChargeState.PRESUMED))
 
     def _take(self, hold: Hold | None) -> _Open | None:
         return self._open.pop(hold.id, None) if hold is not None else None
@@ -219,10 +223,10 @@ class TurnBudget:
     # -- the turn's side -----------------------------------------------------------------------
 
     def take(self, *, ended: bool = False) -> list[Charge]:
-        """Hand over what is to be written; at the turn's end, what is still open is presumed."""
+        """Return the charges to write; at the turn's end, open reservations count as spent."""
         if ended:
-            for held in list(self._open.values()):
-                self._staged.append(replace(held.charge, state=ChargeState.PRESUMED))
+            for reservation in list(self._open.values()):
+                self._staged.append(replace(reservation.charge, state=ChargeState.PRESUMED))
             self._open.clear()
         staged, self._staged = self._staged, []
         return staged
@@ -230,10 +234,10 @@ class TurnBudget:
     async def record(self, tx: Connection, charges: list[Charge]) -> None:
         """Write charges that were taken, in the transaction of what they paid for."""
         watch = self._watch(self._spending.budget())
-        await at_rest.record(tx, self._spending.constellation, charges, watch)
+        await at_rest.record(tx, charges, watch)
 
     async def close(self) -> None:
-        """Write what is left when the turn is let go of; should that fail, it is found later."""
+        """Write the open charges when the turn is dropped; a later start finds them on failure."""
         left = self.take(ended=True)
         if left:
             try:
@@ -263,14 +267,12 @@ class TurnBudget:
         )
 
     async def _reserve(self, charge: Charge, budget: Budget) -> None:
-        constellation, watch = self._spending.constellation, self._watch(budget)
+        watch = self._watch(budget)
         before = charge.at if self._sweep_due(charge.at) else None
         staged, self._staged = self._staged, []
         try:
             await self._write(
-                lambda tx: at_rest.reserve(
-                    tx, constellation, charge, staged, watch, sweep_before=before
-                )
+                lambda tx: at_rest.reserve(tx, charge, staged, watch, sweep_before=before)
             )
         except at_rest.CapReached as reached:
             self._staged[:0] = staged
@@ -320,12 +322,12 @@ def _unknown_price(model: str, cap: Cap) -> str:
 
 def _refusal(reached: at_rest.CapReached, charge: Charge, budget: Budget) -> str:
     cap, total = reached.cap, reached.total
-    held = total.reserved - charge.amount
+    reserved = total.reserved - charge.amount
     used = [f"{dollars(total.spent)} spent"]
     if total.presumed:
         used.append(f"{dollars(total.presumed)} presumed spent")
-    if held:
-        used.append(f"{dollars(held)} held for calls under way")
+    if reserved:
+        used.append(f"{dollars(reserved)} held for calls under way")
     if charge.amount > cap.amount:
         change = "Raise it, or lower budget.max_output or context.tokens"
     else:
@@ -353,17 +355,17 @@ class Prices:
         self._settings = settings
         self.custom_vendors: set[str] = set()
         """Vendors whose ports were handed in by a program: free, unless the configuration says."""
-        self._found: dict[str, Price | None] = {}
+        self._known: dict[str, Price | None] = {}
         self._found_in: Settings | None = None
 
     def of(self, model: str) -> Price | None:
-        """Return the price of a model; None if nobody knows it."""
+        """Return the price of a model; None if it is unknown."""
         settings = self._settings.current
         if settings is not self._found_in:
-            self._found, self._found_in = {}, settings
-        if model not in self._found:
-            self._found[model] = self._look_up(model, settings)
-        return self._found[model]
+            self._known, self._found_in = {}, settings
+        if model not in self._known:
+            self._known[model] = self._look_up(model, settings)
+        return self._known[model]
 
     def _look_up(self, model: str, settings: Settings) -> Price | None:
         configured = match_name(model, settings.prices)
@@ -384,7 +386,7 @@ class Prices:
 
 
 def match_name(name: str, table: Mapping[str, T]) -> T | None:
-    """Return what a table says of a name: itself, without its date, or by the longest pattern."""
+    """Look up a model name: exactly, without its date, or by the longest pattern."""
     names = (name, _DATED.sub("", name, count=1))
     for candidate in names:
         if candidate in table:
@@ -417,12 +419,12 @@ def is_local_url(url: str | None) -> bool:
 @cache
 def published_prices() -> dict[str, dict[str, Price]]:
     """Return the vendors' lists that come with asterism."""
-    found: dict[str, dict[str, Price]] = {}
+    prices: dict[str, dict[str, Price]] = {}
     for vendor, listed in _document().items():
         if vendor != "as_of":
             rates: dict[str, dict[str, Any]] = listed["models"]
-            found[vendor] = {name: _price(rate) for name, rate in rates.items()}
-    return found
+            prices[vendor] = {name: _price(rate) for name, rate in rates.items()}
+    return prices
 
 
 @cache

@@ -8,11 +8,14 @@ finds in the journal either that a step happened or that it has no effect yet.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import field, replace
+from datetime import tzinfo
 from functools import cached_property
 from itertools import takewhile
 from typing import Any, TypeVar
@@ -20,10 +23,15 @@ from typing import Any, TypeVar
 import orjson
 
 from asterism.config.load import CurrentSettings, FixedSettings
-from asterism.errors import LaneLost, StoreUnavailable
+from asterism.errors import AsterismError, LaneLost, StoreError, StoreUnavailable
+from asterism.memory.facts import lasting_facts
+from asterism.memory.gate import facts
+from asterism.memory.gate.facts import Kept, KeptFact
+from asterism.memory.gate.writer import NeedsConsent, Writer
 from asterism.permissions import Authority
 from asterism.permissions.readings import is_quoted_from
-from asterism.ports import Clock, ModelSource
+from asterism.ports import Clock, ModelSource, ProcessorCall, Profile, TurnView
+from asterism.records import dataclass
 from asterism.store import agents, approvals, epochs, events, journal, messages
 from asterism.store.approvals import Use
 from asterism.store.database import Connection, Database
@@ -32,26 +40,33 @@ from asterism.store.events import Event
 from asterism.store.journal import Draft
 from asterism.telemetry import Telemetry
 from asterism.telemetry.redaction import redact, redact_json
-from asterism.tools.tool import Toolbox
+from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.context import LiveAgent, Note
+from asterism.turns.pipeline import Pipeline, is_too_short
+from asterism.turns.repeats import FindRepeat, earlier_call
 from asterism.turns.rules import RuleState
 from asterism.turns.spending import Spending, TurnBudget
 from asterism.types.agents import (
     OWNER,
+    AgentRecord,
     Audience,
+    Blob,
     Label,
     Participants,
     Trust,
+    json_blob,
     new_id,
     now_ms,
-    planned_for,
+    planned_audience,
 )
-from asterism.types.memory import Source
+from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.permissions import PRESENT, ApprovalRecord, Effect, EffectKind, announcement
 from asterism.types.search import Query, SearchResult
 from asterism.types.spending import Charge, Payer
 from asterism.types.turns import (
+    END,
     MARK,
+    SCHEDULED,
     WIRE_KINDS,
     Call,
     Delivery,
@@ -63,6 +78,7 @@ from asterism.types.turns import (
     Outcome,
     Reply,
     ResultMeta,
+    SentContext,
     Signal,
     TurnRecord,
     TurnState,
@@ -71,13 +87,20 @@ from asterism.types.turns import (
     plain,
     text_of,
     unmarked,
-    unmarked_wire,
+    wire_without_mark,
 )
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _FIRST_WAIT, _MAX_WAIT = 0.25, 5.0
+CALLS_BEFORE = "in/calls"
+"""The entry with the calls that processors make before the model is asked."""
+_FACTS = "facts"
+"""The entry with the facts that rules have read in the message."""
 EMPTY_ANSWER = "(The model gave an empty answer.)"
+KEPT = "Your message is kept. Ask again to get an answer."
+"""What is told of a message whose turn has failed: nothing answers it later by itself."""
 WITHHELD = (
     f"{MARK} It is time for something that you had planned, but not everyone who is here now "
     "may see it. The owner has been told."
@@ -102,7 +125,7 @@ class _Log:
 
     def after(self, number: int) -> list[Signal]:
         """Return the signals after a number, reading no more than those."""
-        newest_first = takewhile(lambda one: _number(one.id) > number, reversed(self.signals))
+        newest_first = takewhile(lambda signal: _number(signal.id) > number, reversed(self.signals))
         return list(newest_first)[::-1]
 
 
@@ -118,7 +141,7 @@ class Hub:
         self.announce: Callable[[str], None] | None = None
         """Set where other processes must know whom somebody watches."""
 
-    def watched(self, agent_id: str) -> bool:
+    def is_watched(self, agent_id: str) -> bool:
         """Tell whether somebody watches an agent, or did a short while ago."""
         log = self._logs.get(agent_id)
         if log is None:
@@ -196,7 +219,7 @@ class Hub:
             log.watchers -= 1
             log.until = time.monotonic() + _GRACE
 
-    def watched_now(self) -> list[str]:
+    def watched_agents(self) -> list[str]:
         """Return the agents that have watchers in this process."""
         return [agent_id for agent_id, log in self._logs.items() if log.watchers]
 
@@ -241,6 +264,12 @@ class TurnServices:
     """Returns the stored key that `secret:NAME` names, and any other text as it is."""
     forgotten: Callable[[], Callable[[str], str] | None] = lambda: None
     """Returns what takes out of a text what was forgotten before; None where nothing was."""
+    pipeline: Pipeline | None = None
+    """What stands around the model; None: nothing does."""
+    find_repeat: FindRepeat = earlier_call
+    """Finds the earlier call of a turn that a call repeats."""
+    kept_blobs: set[str] = field(default_factory=set[str])
+    """Blobs that turns of this process have stored."""
 
 
 @dataclass(slots=True)
@@ -256,12 +285,37 @@ class PendingWrites:
     granted: list[str] = field(default_factory=list[str])
     """Grants that calls were made on."""
     uses: list[Use] = field(default_factory=list[Use])
+    blobs: list[Blob] = field(default_factory=list[Blob])
+    """What replies refer to and the store may not have yet."""
     state: TurnState = TurnState.OPEN
     error: str | None = None
     ran: dict[str, int] = field(default_factory=dict[str, int])
     """When tools have succeeded that rules look back at."""
     inside: Callable[[Connection], Awaitable[Draft]] | None = None
     """A transactional call: has its effect in the same transaction and returns its result."""
+    facts: tuple[str, ...] = ()
+    """What the owner has said that lasts; it is kept in the same transaction."""
+
+
+@dataclass(slots=True)
+class PartialReply:
+    """What watchers have seen so far of a reply that is still coming in."""
+
+    step: int
+    pieces: list[str] = field(default_factory=list[str])
+    void: list[str] = field(default_factory=list[str])
+    """What they saw of earlier attempts at the same step."""
+
+    def restart(self) -> None:
+        """The pieces so far do not count any more: the step is asked again."""
+        if self.pieces:
+            self.void.append("".join(self.pieces))
+            self.pieces = []
+
+    @property
+    def text(self) -> str:
+        """The words that were seen last."""
+        return "".join(self.pieces) or (self.void[-1] if self.void else "")
 
 
 class _AlreadyWritten(Exception):
@@ -286,6 +340,7 @@ class Turn:
         trust: Trust = Trust.OWNER,
         people: frozenset[str] = frozenset({OWNER}),
         notes: Sequence[Note] = (),
+        calls: Sequence[ProcessorCall] = (),
         opened_at: int | None = None,
     ) -> None:
         """Begin the turn of an item, or (with its record and entries) take one up again.
@@ -299,6 +354,7 @@ class Turn:
             trust: How far whoever opens it is trusted.
             people: Whoever opens it, in every way that a policy may name them.
             notes: What is told before the message.
+            calls: What is called before the model is asked.
             opened_at: When its work began, if it is new; None: now.
         """
         self.live = live
@@ -316,12 +372,12 @@ class Turn:
         self._ending: Outcome | None = None
         if record is not None:
             self.id, self.channel, self.reply_to = record.id, record.channel, record.reply_to
-            self.opened_at, self.arrived_at = record.opened_at, record.arrived_at
+            self.opened_at, self.arrived_at = record.opened_at_ms, record.arrived_at_ms
         else:
             assert item is not None
             self.id, self.channel, self.reply_to = item.turn_id, item.channel, item.reply_to
             self.opened_at = services.clock() if opened_at is None else opened_at
-            self.arrived_at = item.at
+            self.arrived_at = item.at_ms
             self.stop_reason = item.stopped
         self.usage = Usage()
         self.payments: dict[str, tuple[Effect, ...]] = {}
@@ -331,9 +387,11 @@ class Turn:
         self.call_ids: set[str] = set()
         self.squeezed = 0
         """How often its past was shortened because a model found it too long."""
-        self.sent: tuple[int, bool] = (0, False)
-        """Where in the tail the latest request began, and whether it was for a small model."""
+        self.sent = SentContext()
+        """What the latest request sent of the context."""
+        self._tools: tuple[Blob, ...] = ()
         self.ends_at = float("inf")
+        self._partial: PartialReply | None = None
         self._page = PendingWrites()
         self._reservations: TurnBudget | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
@@ -341,7 +399,7 @@ class Turn:
         self.speaker_trust = trust
         """How far the message that opened it is trusted."""
         self.context.learn(Label(trust))
-        self._open(notes)
+        self._open(notes, calls)
         schema = self._opening.schema
         self.schema: dict[str, Any] | None = orjson.loads(schema) if schema else None
         """The JSON schema that the answer must fulfil."""
@@ -353,20 +411,23 @@ class Turn:
         """What the agent's rules for tools say to how the turn goes."""
         toolbox, rules = self.services.toolbox, self.agent.rules
         tools = toolbox.names(self.agent.tools) if rules else ()
-        return RuleState(rules, tools, meant=toolbox.resolve_call)
+        return RuleState(rules, tools, resolve=toolbox.resolve_call)
 
-    def _open(self, notes: Sequence[Note]) -> None:
+    def _open(self, notes: Sequence[Note], calls: Sequence[ProcessorCall]) -> None:
         """Stage what opens the turn, or the decision that it goes on with."""
         for note in notes:
-            self.tell(note.key, note.text)
+            self.context.learn(*note.labels)
+            self.tell(note.key, note.text, meta=note.meta)
         item = self.item
         if self.record is None and item is not None:
             self.stage(
-                EntryKind.MESSAGE, "in", self._body(item), meta=_opening_meta(item), at=item.at
+                EntryKind.MESSAGE, "in", self._body(item), meta=_opening_meta(item), at=item.at_ms
             )
+            if calls:
+                self.stage(EntryKind.ONCE, CALLS_BEFORE, _calls_json(calls))
         elif item is not None:
             decision: dict[str, Any] = orjson.loads(item.body)
-            self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at)
+            self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at_ms)
 
     def _learn_again(self, entry: Entry) -> None:
         """Know of a result from before a crash how far it is trusted, and who may see it."""
@@ -386,7 +447,11 @@ class Turn:
     def source(self) -> Source:
         """What whatever is written in this turn comes from, who may see it, how trusted it is."""
         context = self.context
-        return Source((), context.participants.after(context.label.audience), context.label.trust)
+        return Source(
+            (),
+            context.participants.audience_after_reading(context.label.audience),
+            context.label.trust,
+        )
 
     def source_of(self, effects: Sequence[Effect]) -> Source:
         """Return what a call with these effects writes from.
@@ -399,7 +464,7 @@ class Turn:
         texts = [text for effect in effects for text in effect.content]
         if opening is None or not texts or source.trust is self.speaker_trust:
             return source
-        if any(one.kind is not EffectKind.REMEMBER or one.amends for one in effects):
+        if any(effect.kind is not EffectKind.REMEMBER or effect.amends for effect in effects):
             return source
         said = text_of(opening.body)
         if all(is_quoted_from(text, said) for text in texts):
@@ -408,12 +473,12 @@ class Turn:
 
     def _body(self, item: InboxItem) -> bytes:
         """Return what opens the turn; what was planned among fewer people is not told to all."""
-        planned = planned_for(item.participants)
+        planned = planned_audience(item.participants)
         if planned is None or self.context.participants.can_see(planned):
             if planned is not None:
                 self.context.learn(Label(audience=planned))
             # Whoever hands something in, only the system speaks as the system.
-            return unmarked_wire(item.body)
+            return wire_without_mark(item.body)
         self.notify_owner(
             "plan.withheld",
             f"{self.agent.name} was not told what it had planned, since others are in the room "
@@ -431,12 +496,12 @@ class Turn:
             agent = self.agent
             self._reservations = TurnBudget(
                 spending,
-                self.services.database,
+                self.live.database,
                 self.services.clock,
                 turn_id=self.id,
                 payer=Payer(agent.id, agent.name, self._person()),
                 seconds=agent.limits.seconds,
-                write=lambda work: self._patiently(lambda: self.services.database.write(work)),
+                write=lambda work: self._patiently(lambda: self.live.database.write(work)),
             )
         return self._reservations
 
@@ -462,6 +527,107 @@ class Turn:
         self._note(draft)
         return draft
 
+    def note_sent(
+        self, skipped: int, tools: bytes | None, message_tools: bytes | None, *, compact: bool
+    ) -> None:
+        """Note what a request sends of the context; its reply refers to it."""
+        offers = [
+            json_blob(offer) if offer is not None else None for offer in (tools, message_tools)
+        ]
+        self._tools = tuple(blob for blob in offers if blob is not None)
+        self.sent = SentContext(skipped, compact, *(blob.id if blob else "" for blob in offers))
+
+    def _stage_reply(self, key: str, reply: Reply) -> Draft:
+        """Stage a reply that refers to the context that was sent."""
+        for tools in self._tools:
+            if tools.id not in self.services.kept_blobs:
+                cleaned = redact_json(tools.body.decode()).encode()
+                self._page.blobs.append(replace(tools, body=cleaned))
+        meta = reply.meta(self.context.epoch.number, self.sent, self.context.label.trust)
+        return self.stage(EntryKind.REPLY, key, reply.wire(), meta=meta)
+
+    def begin_partial_reply(self, step: int) -> PartialReply:
+        """Note from now on what watchers see of a reply."""
+        self._partial = PartialReply(step)
+        return self._partial
+
+    def end_partial_reply(self) -> None:
+        """The reply is whole: what was seen of earlier attempts is noted beside it."""
+        if self._partial is not None and self._partial.void:
+            void = orjson.dumps(self._partial.void)
+            self.stage(EntryKind.ONCE, f"{self._partial.step}/void", void)
+        self._partial = None
+
+    def keep_partial_reply(self, finish: str) -> None:
+        """Keep what was seen of a reply that was cut short, as a reply; the turn ends here."""
+        partial, self._partial = self._partial, None
+        if partial is None or not partial.text or f"{partial.step}/reply" in self.recorded:
+            return
+        sent = sum(map(len, self.context.messages(Profile(compact=self.sent.compact))))
+        usage = Usage.estimate(sent, len(partial.text.encode()))
+        reply = Reply(partial.text, usage=usage, finish=finish)
+        self._stage_reply(f"{partial.step}/reply", reply)
+        self.usage += usage
+
+    def drop_step(self, step: int, calls: int) -> None:
+        """Take the reply of a step and the results of its calls, just staged, out of the context.
+
+        The journal keeps them. Models do not see them any more, after a restart neither.
+        """
+        keys = {f"{step}/call/{index}" for index in range(calls)}
+        for place, draft in enumerate(self._page.drafts):
+            if draft.key in keys:
+                meta = replace(ResultMeta.from_json(draft.meta), dropped=True).to_json()
+                self.recorded[draft.key] = self._page.drafts[place] = replace(draft, meta=meta)
+        self.context.tail.drop_last(calls + 1)
+
+    @property
+    def message(self) -> str:
+        """The text of the message that opened the turn."""
+        opening = self.recorded.get("in")
+        return text_of(opening.body) if opening is not None else ""
+
+    @property
+    def may_tell_facts(self) -> bool:
+        """Whether the owner has opened it, nobody else is present, and it is not just a word."""
+        return (
+            self.context.participants.owner_alone
+            and self.speaker_trust is Trust.OWNER
+            and self.schema is None
+            and not is_too_short(self.message)
+            and not self.message.startswith(SCHEDULED)
+        )
+
+    @property
+    def remember_options(self) -> Mapping[str, Any] | None:
+        """The options of what keeps facts by itself; None if the agent goes without it."""
+        pipeline = self.services.pipeline
+        settings = pipeline.settings_of(self.agent.name) if pipeline is not None else None
+        if settings is None or "remember" not in settings.processors:
+            return None
+        return settings.options.of("remember")
+
+    @property
+    def view(self) -> TurnView:
+        """What plugins around the model know of the turn."""
+        search = self.services.search
+        agent, participants = self.agent, self.context.participants
+        return TurnView(
+            agent=agent,
+            turn_id=self.id,
+            message=self.message,
+            participants=participants,
+            trust=self.speaker_trust,
+            now_ms=self.opened_at,
+            compact=self.sent.compact,
+            search=(lambda query: search(agent.id, query, participants)) if search else None,
+        )
+
+    def find_tool(self, name: str, arguments: str) -> tuple[Tool | None, str, str]:
+        """Return the tool of a call, if the agent has it, and the call that it stands for."""
+        name, arguments = self.services.toolbox.resolve_call(name, arguments)
+        return self.services.toolbox.get(name, self.agent.tools), name, arguments
+
     @property
     def staged(self) -> Sequence[Draft]:
         """What the next flush writes."""
@@ -470,7 +636,7 @@ class Turn:
     def _note(self, draft: Draft) -> None:
         self.recorded[draft.key] = draft
         if draft.kind in WIRE_KINDS:
-            self.context.tail.append(draft.kind, draft.body)
+            self.context.append(draft)
 
     async def once(self, key: str, ask: Callable[[], Awaitable[Reply]]) -> Reply:
         """Return the recorded reply of this step, or ask for it and stage it.
@@ -484,10 +650,8 @@ class Turn:
         else:
             reply = without_secrets(await ask())
             if not self.context.saved:
-                await self.written()  # which may give its epoch another number
-            seen = (self.context.epoch.number, self.sent[0], self.sent[1])
-            meta = reply.meta(seen, self.context.label.trust)
-            entry = self.stage(EntryKind.REPLY, key, reply.wire(), meta=meta)
+                await self.wait_for_write()  # which may give its epoch another number
+            entry = self._stage_reply(key, reply)
         self.usage += reply.usage
         if reply.calls:
             self.call_ids.update(call.id for call in reply.calls)
@@ -521,7 +685,7 @@ class Turn:
         self._page.uses.append(use)
 
     @property
-    def granted(self) -> Sequence[str]:
+    def staged_grants(self) -> Sequence[str]:
         """Grants that calls were made on and that the store does not know of yet."""
         return self._page.granted
 
@@ -553,8 +717,8 @@ class Turn:
                 channel=self.channel,
                 target=self.reply_to,
                 text=plain(text),
-                next_at=now,
-                created_at=now,
+                next_at_ms=now,
+                created_at_ms=now,
             )
         )
 
@@ -566,7 +730,7 @@ class Turn:
         inside: Callable[[Connection], Awaitable[Draft]] | None = None,
     ) -> Draft | None:
         """Write what is staged and return when it is durable; with `inside`, return its result."""
-        await self.written()
+        await self.wait_for_write()
         page = self._page
         page.state, page.inside = state, inside
         page.error = plain(error) if error else None
@@ -575,7 +739,7 @@ class Turn:
         self._page = PendingWrites()
         if state is not TurnState.OPEN and self.agent.rules and self.rule_state.looks_back:
             self.rule_state.read(self.recorded)
-            page.ran = self.rule_state.lasting
+            page.ran = self.rule_state.success_times
         if self._reservations is not None:
             page.charges = self._reservations.take(
                 ended=state not in (TurnState.OPEN, TurnState.PARKED)
@@ -586,7 +750,7 @@ class Turn:
         self._flushing = None
         return result
 
-    async def written(self) -> None:
+    async def wait_for_write(self) -> None:
         """Wait for a write under way."""
         if self._flushing is not None:
             await asyncio.shield(self._flushing)
@@ -638,16 +802,16 @@ class Turn:
             reply_to=self.reply_to,
             first_seq=base + 1,
             last_seq=base,
-            opened_at=self.opened_at,
-            ended_at=ended_at,
+            opened_at_ms=self.opened_at,
+            ended_at_ms=ended_at,
             usage=self.usage,
             error=page.error,
             audience=audience,
             trust=trust,
-            arrived_at=self.arrived_at,
+            arrived_at_ms=self.arrived_at,
         )
 
-        async def work(tx: Connection) -> tuple[Draft | None, Epoch | None]:
+        async def work(tx: Connection) -> tuple[Draft | None, Epoch | None, list[KeptFact]]:
             result = await page.inside(tx) if page.inside is not None else None
             drafts = page.drafts if result is None else [*page.drafts, result]
             begun = await epochs.begin(tx, epoch) if epoch is not None else None
@@ -664,34 +828,60 @@ class Turn:
             if record is None:
                 await journal.open_turn(tx, opened, last)
             else:
-                stands = replace(opened, id=self.id, last_seq=last)
-                await journal.update_turn(tx, stands)
+                await journal.update_turn(tx, opened, last)
             await self._send_off(tx, page)
-            return result, begun
+            kept = await self._keep_facts(tx, page.facts, base, drafts) if page.facts else []
+            return result, begun, kept
 
         count = len(page.drafts) + (page.inside is not None)
         try:
-            result, begun = await self.services.database.write(work)
+            result, begun, kept = await self.live.database.write(work)
         except _AlreadyWritten:
+            kept = []
             result = await self._result_at(base + count) if page.inside is not None else None
             begun = await self._stored(epoch)
         live.length = context.upto = base + count
+        self.services.kept_blobs.update(blob.id for blob in page.blobs)
         if epoch is context.epoch:
             context.epoch, context.saved = begun or context.epoch, True
         self.record = record or opened
         self.item = None
         if result is not None:
             self._note(result)
+        for fact in kept:
+            self.publish("kept", kept_signal(fact))
         return result
+
+    async def _keep_facts(
+        self, tx: Connection, wanted: Sequence[str], base: int, drafts: Sequence[Draft]
+    ) -> list[KeptFact]:
+        """Keep what the owner has said that lasts, with the message as its source."""
+        opening = self.recorded["in"]
+        seq = opening.seq if isinstance(opening, Entry) else 0
+        for place, draft in enumerate(drafts, base + 1):
+            seq = place if draft.key == "in" else seq
+        services = self.services
+        writer = facts.writer_for(
+            self.agent,
+            self.id,
+            (Origin(OriginKind.MESSAGE, self.id, str(seq)),),
+            services.clock(),
+            services.authority(),
+        )
+        pairs = [(fact, "") for fact in wanted]
+        zone = services.settings.current.zone
+        return await keep_facts(tx, writer, self.agent.id, pairs, zone)
 
     def _keep_trust_of_message(self, page: PendingWrites) -> None:
         """Note how far the message is trusted by itself, where its turn may be trusted less."""
         for place, draft in enumerate(page.drafts):
             if draft.key == "in":
-                page.drafts[place] = draft.trusted(self.speaker_trust)
+                page.drafts[place] = draft.with_trust(self.speaker_trust)
 
     async def _send_off(self, tx: Connection, page: PendingWrites) -> None:
-        """Write what others are to hear of a page, and what it cost."""
+        """Write what others are to hear of a page, what its replies refer to, and what it cost."""
+        for blob in page.blobs:
+            await journal.put_blob(tx, blob, self.services.clock())
         for notice in page.notices:
             await agents.put_notice(tx, notice)
         for approval in page.approvals:
@@ -708,43 +898,55 @@ class Turn:
             await agents.have_run(tx, self.agent.id, page.ran)
         if page.charges and self._reservations is not None:
             await self._reservations.record(tx, page.charges)
-        if page.state is not TurnState.OPEN and self.services.database.distributed:
+        if page.state is not TurnState.OPEN and self.live.database.distributed:
             await tx.notify("turn", self.id)
 
     async def _result_at(self, seq: int) -> Draft:
-        entry = await self.services.database.read(
-            lambda tx: journal.entry_at(tx, self.agent.id, seq)
-        )
+        entry = await self.live.database.read(lambda tx: journal.entry_at(tx, self.agent.id, seq))
         assert entry is not None
-        return Draft(entry.kind, entry.key, entry.body, entry.at, entry.meta)
+        return Draft(entry.kind, entry.key, entry.body, entry.at_ms, entry.meta)
 
     async def _stored(self, epoch: Epoch | None) -> Epoch | None:
         if epoch is None:
             return None
-        return await self.services.database.read(lambda tx: epochs.stored(tx, epoch))
+        return await self.live.database.read(lambda tx: epochs.find(tx, epoch))
 
     # -- endings -------------------------------------------------------------------------------
 
     async def wind_up(self) -> None:
         """Take no more stops, and wait for a write under way: then it is known which calls ran."""
         self.ending = True
-        await self.written()
+        await self.wait_for_write()
 
     async def finish(self, reply: Reply) -> Outcome:
         """End the turn with its answer."""
         text = reply.text or EMPTY_ANSWER
+        self._find_facts()
         self.deliver("answer", text)
         return await self._end(TurnState.DONE, text, None)
+
+    def _find_facts(self) -> None:
+        """Keep with the end of the turn what rules read in the message."""
+        if not self.may_tell_facts:
+            return
+        options = self.remember_options
+        if options is None or not options.get("rules", True):
+            return
+        found = lasting_facts(self.message)
+        if found and self._ending is None:
+            self._page.facts = tuple(found)
+            self.stage(EntryKind.ONCE, _FACTS, orjson.dumps(found))
 
     async def park(self, questions: list[str]) -> Outcome:
         """Leave the turn at rest until a person has decided."""
         return await self._end(TurnState.PARKED, "\n".join(questions), None)
 
     async def fail(self, explanation: str) -> Outcome:
-        """End the turn with an explanation instead of an answer."""
+        """End the turn with an explanation instead of an answer; the agent knows of it, too."""
         explanation = redact(explanation)
         if self._ending is None:
             self.deliver("answer", explanation)
+            self.tell(END, f"Your turn ended here without an answer. You said: {explanation}")
         return await self._end(TurnState.FAILED, explanation, explanation)
 
     async def stop(self) -> Outcome:
@@ -752,6 +954,7 @@ class Turn:
         text = self.stop_reason or "Stopped."
         if self._ending is None:
             self.deliver("answer", text)
+            self.tell(END, f"Your turn was stopped here by a person: {text}")
         return await self._end(TurnState.STOPPED, text, text)
 
     async def _end(self, state: TurnState, text: str, error: str | None) -> Outcome:
@@ -781,13 +984,74 @@ class Turn:
 
     def publish(self, kind: str, data: dict[str, Any]) -> None:
         """Show watchers what is going on."""
-        if self.services.hub.watched(self.agent.id):
+        if self.services.hub.is_watched(self.agent.id):
             self.services.hub.publish(self.agent.id, self.id, kind, data)
 
     def tell(self, key: str, text: str, *, meta: str | None = None) -> None:
         """Say something to the agent in the middle of its turn."""
         told = f"{MARK} {unmarked(text)}"  # it may quote others
         self.stage(EntryKind.MESSAGE, key, message_wire("user", told), meta=meta)
+
+
+async def keep_facts(
+    tx: Connection,
+    writer: Writer,
+    agent_id: str,
+    wanted: Sequence[tuple[str, str]],
+    zone: tzinfo,
+) -> list[KeptFact]:
+    """Keep facts, each with what it replaces; return those that were new.
+
+    Nobody asked for it in so many words, so a fact that cannot be kept is passed over.
+    """
+    kept: list[KeptFact] = []
+    for fact, replaces in wanted:
+        try:
+            async with tx.savepoint():
+                kept.append(
+                    await facts.keep(tx, writer, agent_id, fact, replaces=replaces, zone=zone)
+                )
+        except StoreError:
+            raise
+        except (AsterismError, NeedsConsent) as problem:
+            _log.info("a fact was not kept: %s", problem)
+    return [fact for fact in kept if fact.kind is not Kept.KNOWN]
+
+
+def kept_signal(fact: KeptFact) -> dict[str, Any]:
+    """Return what watchers are shown of a fact that was kept."""
+    return {"where": fact.where, "text": fact.text, "before": fact.before}
+
+
+def _calls_json(calls: Sequence[ProcessorCall]) -> bytes:
+    return orjson.dumps(
+        [{"name": call.tool, "arguments": dict(call.arguments), "why": call.why} for call in calls]
+    )
+
+
+@asynccontextmanager
+async def reservations_for(
+    services: TurnServices, agent: AgentRecord, key: str
+) -> AsyncGenerator[TurnBudget | None]:
+    """Yield reservations for a model call outside of a turn; None where nothing is counted."""
+    if services.spending is None:
+        yield None
+        return
+    reservations = TurnBudget(
+        services.spending,
+        services.database,
+        services.clock,
+        turn_id=key,
+        payer=Payer(agent.id, agent.name, None),
+        seconds=agent.limits.seconds,
+        write=services.database.write,
+    )
+    try:
+        yield reservations
+    finally:
+        charges = reservations.take(ended=True)
+        await services.database.write(lambda tx: reservations.record(tx, charges))
+        await reservations.close()
 
 
 def without_secrets(reply: Reply) -> Reply:

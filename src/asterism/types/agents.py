@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -16,12 +16,13 @@ from typing import Any
 import orjson
 
 from asterism.errors import InvalidInput
-from asterism.times import exact_duration, to_ms
+from asterism.records import dataclass
+from asterism.times import Moment, OptionalMoment, exact_duration, to_datetime, to_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far one turn may go; reaching one ends the turn with an explanation."""
+    """The limits of one turn; a turn that reaches one ends with an explanation."""
 
     steps: int = 24
     seconds: float = 600.0
@@ -30,31 +31,33 @@ class Limits:
 
 
 DEFAULT_MODEL = "default"
-"""The model of an agent that names none: whichever the configuration says at each turn."""
+"""The model of an agent without its own: the one in the configuration at each turn."""
 
 
 def chain_of(model: str) -> tuple[str, ...]:
-    """Return the models that are asked one after the other: `a:b, c:d` names two."""
+    """Return the models to try one after the other: `a:b, c:d` names two."""
     return tuple(name.strip() for name in model.split(","))
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
-    """A lasting identity: who it is, which model it thinks with, what it may use."""
+    """A lasting identity: its name, its model and its tools."""
 
     id: str
     name: str
     model: str
-    """`vendor:name`, several of them separated by commas (the next is asked when one fails), or
+    """`vendor:name`, several of them separated by commas (the next is used when one fails), or
     `default`."""
     system: str
-    created_at: int
+    created_at_ms: int
     tools: tuple[str, ...] | None = None
-    """Names of the tools it may call; None stands for every tool there is."""
+    """Names of the tools it may call; None means every tool."""
     limits: Limits = field(default_factory=Limits)
     version: int = 1
     rules: tuple[Rule, ...] = ()
-    """What its owner wants of its calls."""
+    """The owner's rules for its calls."""
+
+    created_at = Moment()
 
 
 def now_ms() -> int:
@@ -62,13 +65,9 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-When = datetime | int
-"""A moment as callers name it: a `datetime` with a time zone, or milliseconds since 1970 in UTC."""
-
-
-def ms_of(when: When | None) -> int | None:
-    """Return a moment that a caller names in milliseconds; None stays None."""
-    return to_ms(when) if isinstance(when, datetime) else when
+def optional_ms(moment: datetime | None) -> int | None:
+    """Return a `datetime` in milliseconds; None stays None."""
+    return to_ms(moment) if moment is not None else None
 
 
 def new_id(prefix: str) -> str:
@@ -88,13 +87,13 @@ def message_id_for(turn_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HttpCall:
-    """A request that carries a call out."""
+    """An HTTP request that runs a call."""
 
     url: str
-    """`{name}` in it stands for an argument."""
+    """`{name}` in it is replaced by an argument."""
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """`secret:NAME` stands for a stored key."""
+    """`secret:NAME` is replaced by a stored key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class ToolSpec:
     python: str | None = None
     http: HttpCall | None = None
     effects: tuple[Mapping[str, Any], ...] | None = None
-    """What its calls do, in the JSON form of `ToolEffect`; None: it does not say."""
+    """The effects of its calls, in the JSON form of `ToolEffect`; None: not declared."""
     trust: str = "tool"
     retry_safety: str = "unknown"
     ask: bool = False
@@ -123,8 +122,11 @@ class RegisteredTool:
     spec: ToolSpec
     version: int
     made_by: str
-    created_at: int
-    removed_at: int | None = None
+    created_at_ms: int
+    removed_at_ms: int | None = None
+
+    created_at = Moment()
+    removed_at = OptionalMoment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,29 +135,36 @@ class Halt:
 
     id: str
     agent_id: str | None
-    """The agent that called for it; None: the owner did."""
+    """The agent that requested it; None: the owner did."""
     turn_id: str | None
     severity: str
     reason: str
-    at: int
+    at_ms: int
+
+    at = Moment()
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A message to an agent that falls due at a time."""
+    """A message to an agent that is due at a time."""
 
     id: str
     agent_id: str
     text: str
-    due_at: int
+    due_at_ms: int
     cron: str | None
-    """Five fields, UTC; None when it happens once."""
+    """Five cron fields, in `zone`; None if it happens once."""
     channel: str | None
     reply_to: str | None
-    """Where the answer goes: where the matter came from."""
-    created_at: int
+    """Where the answer goes: the origin of the schedule."""
+    created_at_ms: int
     participants: str | None = None
-    """Who was present when it was made, as JSON: they see what comes of it. None: the owner."""
+    """Who was present when it was made, as JSON: they see its answers. None: the owner."""
+    zone: str = "UTC"
+    """The name of the time zone in which it was made."""
+
+    due_at = Moment()
+    created_at = Moment()
 
 
 MAX_IMAGE = 10 * 1024 * 1024
@@ -165,6 +174,7 @@ _KINDS = (
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
 )
+_JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,28 +188,34 @@ class Blob:
 
 
 def image(body: bytes) -> Blob:
-    """Return an image as a blob, or raise `InvalidInput` if models could not see it."""
+    """Return an image as a blob, or raise `InvalidInput` if models cannot read it."""
     if len(body) > MAX_IMAGE:
         raise InvalidInput(
-            f"The image has {len(body) / 1e6:.1f} MB, and at most {MAX_IMAGE >> 20} MiB can be "
-            "taken. Make it smaller. Nothing was stored."
+            f"The image has {len(body) / 1e6:.1f} MB; the limit is {MAX_IMAGE >> 20} MiB. "
+            "Make it smaller. Nothing was stored."
         )
     kind = next((kind for magic, kind in _KINDS if body.startswith(magic)), "")
     if body[:4] == b"RIFF" and body[8:12] == b"WEBP":
         kind = "image/webp"
     if not kind:
         raise InvalidInput(
-            f"The {len(body):,} bytes are not an image that models can see: PNG, JPEG, GIF or WebP "
-            "is needed. Convert it. Nothing was stored."
+            f"The {len(body):,} bytes are not an image that models can read. Convert it to "
+            "PNG, JPEG, GIF or WebP. Nothing was stored."
         )
     return Blob(hashlib.sha256(body).hexdigest(), kind, body)
+
+
+@lru_cache(maxsize=64)
+def json_blob(body: bytes) -> Blob:
+    """Return JSON, such as the descriptions of tools, as a blob."""
+    return Blob(hashlib.sha256(body).hexdigest(), _JSON, body)
 
 
 class RuleKind(StrEnum):
     """The kinds of rules."""
 
     START = "start"
-    """It runs before any other tool; of several such tools, one does."""
+    """It runs before any other tool; with several such rules, one of the tools does."""
     PRECEDING = "preceding"
     """It runs only after each of the others has succeeded in the turn."""
     RIGHT_AFTER = "right_after"
@@ -213,15 +229,15 @@ class RuleKind(StrEnum):
     EXCLUSIVE = "exclusive"
     """Of it and the others, one is used in a turn."""
     BEFORE_EXIT = "before_exit"
-    """It succeeds before the turn ends; with others, only if one of those has run."""
+    """It succeeds before the turn ends; with other tools, only if one of them has run."""
     MAX_CALLS = "max_calls"
-    """It runs so many times in a turn."""
+    """It runs at most `count` times in a turn."""
     COOLDOWN = "cooldown"
-    """So much time passes between a success and the next call, also from turn to turn."""
+    """`seconds` pass between a success and the next call, also from turn to turn."""
     PERIODIC = "periodic"
-    """It succeeds at least every so often: a turn does not end before, when it is time."""
+    """It succeeds at least every `seconds`: when it is due, a turn does not end before."""
     CONSENT = "consent"
-    """A person is asked before each call; with operations, only before those."""
+    """A person is asked before each call; with operations, only before these operations."""
     OPERATIONS = "operations"
     """Only these operations of it can be used."""
     EXIT_LOOP = "exit_loop"
@@ -240,7 +256,7 @@ OF_OTHERS = frozenset(
         RuleKind.EXCLUSIVE,
     }
 )
-"""Kinds that name other tools, too."""
+"""Kinds that also name other tools."""
 OF_TIME = frozenset({RuleKind.COOLDOWN, RuleKind.PERIODIC})
 """Kinds that look beyond the turn."""
 DEFAULT_PRIORITY = 5
@@ -248,17 +264,17 @@ DEFAULT_PRIORITY = 5
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule for a tool, or for all tools that a pattern such as `web_*` stands for."""
+    """One rule for a tool, or for all tools that match a pattern such as `web_*`."""
 
     tool: str
     kind: RuleKind
     tools: tuple[str, ...] = ()
-    """The other tools, for kinds that name some; patterns here stand for any that fits."""
+    """The other tools, for kinds that need them; a pattern means any tool that matches."""
     operations: tuple[str, ...] = ()
     count: int = 0
     seconds: float = 0.0
     priority: int = DEFAULT_PRIORITY
-    """Where several rules speak against a call, the one of the highest priority is told."""
+    """If several rules refuse a call, the error shows the one with the highest priority."""
 
     @property
     def key(self) -> str:
@@ -271,15 +287,15 @@ class Rule:
         return " ".join(parts)
 
     def is_for(self, name: str) -> bool:
-        """Tell whether it is a rule for the tool of that name."""
+        """Tell whether this rule is for the tool with this name."""
         return fits(name, self.tool)
 
     def names(self, name: str) -> bool:
-        """Tell whether the tool of that name is among the others."""
+        """Tell whether the tool with this name is one of the other tools."""
         return any(fits(name, tool) for tool in self.tools)
 
     def form(self) -> dict[str, Any]:
-        """Return the rule as JSON and TOML have it, without what it does not say."""
+        """Return the rule as a JSON or TOML table, without empty fields."""
         form: dict[str, Any] = {"tool": self.tool, "kind": self.kind.value}
         for name in ("tools", "operations"):
             if values := getattr(self, name):
@@ -297,12 +313,12 @@ class Rule:
 
 @lru_cache(maxsize=65_536)
 def fits(name: str, pattern: str) -> bool:
-    """Tell whether a tool's name is the one that is meant, or fits the pattern (`*`, `?`)."""
+    """Tell whether a tool's name is equal to a name or matches a pattern (`*`, `?`)."""
     return name == pattern or (is_pattern(pattern) and fnmatchcase(name, pattern))
 
 
 def is_pattern(name: str) -> bool:
-    """Tell whether a name stands for any tool that fits it."""
+    """Tell whether a name is a pattern."""
     return any(char in name for char in "*?[")
 
 
@@ -311,16 +327,16 @@ def is_pattern(name: str) -> bool:
 
 def one_of(names: Sequence[str]) -> str:
     """Return names as a choice: `a, b or c`."""
-    return _joined([called(name) for name in names], "or")
+    return _joined([tool_phrase(name) for name in names], "or")
 
 
 def all_of(names: Sequence[str]) -> str:
     """Return names as a list: `a, b and c`."""
-    return _joined([called(name) for name in names], "and")
+    return _joined([tool_phrase(name) for name in names], "and")
 
 
-def called(name: str) -> str:
-    """Return what a tool or a pattern is called in a sentence."""
+def tool_phrase(name: str) -> str:
+    """Return the words for a tool or a pattern in a sentence."""
     if name == "*":
         return "any tool"
     return f"any {name}" if is_pattern(name) else name
@@ -334,37 +350,41 @@ def _joined(names: Sequence[str], word: str) -> str:
 
 def _before_exit(rule: Rule) -> str:
     if rule.tools:
-        return f"If you called {one_of(rule.tools)}, call {called(rule.tool)} before you answer."
-    return f"Call {called(rule.tool)} before you answer."
+        return (
+            f"If you called {one_of(rule.tools)}, call {tool_phrase(rule.tool)} before you answer."
+        )
+    return f"Call {tool_phrase(rule.tool)} before you answer."
 
 
 def _max_calls(rule: Rule) -> str:
     times = {1: "once", 2: "twice"}.get(rule.count, f"{rule.count} times")
-    return f"Call {called(rule.tool)} at most {times} in a turn."
+    return f"Call {tool_phrase(rule.tool)} at most {times} in a turn."
 
 
 def _consent(rule: Rule) -> str:
     if rule.operations:
-        which = f"{called(rule.tool)} with the operation {_joined(rule.operations, 'or')}"
+        which = f"{tool_phrase(rule.tool)} with the operation {_joined(rule.operations, 'or')}"
     else:
-        which = called(rule.tool)
+        which = tool_phrase(rule.tool)
     return f"A person is asked before each call of {which}."
 
 
 _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
-    RuleKind.START: lambda rule: f"Call {called(rule.tool)} before any other tool.",
+    RuleKind.START: lambda rule: f"Call {tool_phrase(rule.tool)} before any other tool.",
     RuleKind.PRECEDING: lambda rule: (
-        f"Call {called(rule.tool)} only after {all_of(rule.tools)} succeeded in the same turn."
+        f"Call {tool_phrase(rule.tool)} only after {all_of(rule.tools)} succeeded in the same turn."
     ),
     RuleKind.RIGHT_AFTER: lambda rule: (
-        f"Call {called(rule.tool)} only right after {one_of(rule.tools)}."
+        f"Call {tool_phrase(rule.tool)} only right after {one_of(rule.tools)}."
     ),
     RuleKind.NOT_AFTER: lambda rule: (
-        f"Do not call {called(rule.tool)} after {one_of(rule.tools)} in the same turn."
+        f"Do not call {tool_phrase(rule.tool)} after {one_of(rule.tools)} in the same turn."
     ),
-    RuleKind.NEXT: lambda rule: f"Right after {called(rule.tool)}, call only {one_of(rule.tools)}.",
+    RuleKind.NEXT: lambda rule: (
+        f"Right after {tool_phrase(rule.tool)}, call only {one_of(rule.tools)}."
+    ),
     RuleKind.FOLLOWED_BY: lambda rule: (
-        f"After {called(rule.tool)}, call {one_of(rule.tools)} before you answer."
+        f"After {tool_phrase(rule.tool)}, call {one_of(rule.tools)} before you answer."
     ),
     RuleKind.EXCLUSIVE: lambda rule: (
         f"Of {all_of((rule.tool, *rule.tools))}, use only one in a turn."
@@ -372,19 +392,20 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.BEFORE_EXIT: _before_exit,
     RuleKind.MAX_CALLS: _max_calls,
     RuleKind.COOLDOWN: lambda rule: (
-        f"After a call of {called(rule.tool)}, wait {exact_duration(rule.seconds)} before the next."
+        f"After a call of {tool_phrase(rule.tool)}, wait {exact_duration(rule.seconds)} before "
+        "the next."
     ),
     RuleKind.PERIODIC: lambda rule: (
-        f"Call {called(rule.tool)} at least every {exact_duration(rule.seconds)}."
+        f"Call {tool_phrase(rule.tool)} at least every {exact_duration(rule.seconds)}."
     ),
     RuleKind.CONSENT: _consent,
     RuleKind.OPERATIONS: lambda rule: (
-        f"Of {called(rule.tool)}, use only the operations {_joined(rule.operations, 'and')}."
+        f"Of {tool_phrase(rule.tool)}, use only the operations {_joined(rule.operations, 'and')}."
     ),
     RuleKind.EXIT_LOOP: lambda rule: (
-        f"Your turn ends when {called(rule.tool)} has succeeded: call it last."
+        f"Your turn ends when {tool_phrase(rule.tool)} has succeeded: call it last."
     ),
-    RuleKind.CONTINUE_LOOP: lambda rule: f"Your turn goes on after {called(rule.tool)}.",
+    RuleKind.CONTINUE_LOOP: lambda rule: f"Your turn goes on after {tool_phrase(rule.tool)}.",
 }
 
 
@@ -393,7 +414,7 @@ def told(rules: Sequence[Rule]) -> str:
     starts = sorted({rule.tool for rule in rules if rule.kind is RuleKind.START})
     lines = [f"Call {one_of(starts)} before any other tool."] if starts else []
     rest = {rule for rule in rules if rule.kind is not RuleKind.START}
-    lines += [str(one) for one in sorted(rest, key=lambda one: (-one.priority, one.key))]
+    lines += [str(rule) for rule in sorted(rest, key=lambda rule: (-rule.priority, rule.key))]
     if not lines:
         return ""
     listed = "\n".join(f"- {line}" for line in dict.fromkeys(lines))
@@ -404,7 +425,7 @@ def told(rules: Sequence[Rule]) -> str:
 
 
 def rules_text(rules: Sequence[Rule]) -> str | None:
-    """Return rules as they are stored; None for none."""
+    """Return rules as they are stored; None if there are no rules."""
     return orjson.dumps([rule.form() for rule in rules]).decode() if rules else None
 
 
@@ -438,13 +459,13 @@ class Trust(StrEnum):
     """Said by a person the owner knows."""
     STRANGER = "stranger"
     TOOL = "tool"
-    """What a tool of the owner's own brought in."""
+    """The result of one of the owner's own tools."""
     DOCUMENT = "document"
     WEB = "web"
 
     @property
     def trusted(self) -> bool:
-        """Whether it may change memory without a rule or a person: it was said by someone known."""
+        """Whether it may change memory without a rule or an approval: a known person said it."""
         return self in (Trust.OWNER, Trust.KNOWN)
 
 
@@ -452,13 +473,13 @@ _RANK = {trust: rank for rank, trust in enumerate(Trust)}
 
 
 def least_trusted(trust_levels: Iterable[Trust]) -> Trust:
-    """Return the trust of content that was made from all of these; of nothing, the owner's."""
+    """Return the trust of content that was made from all of these; `OWNER` if there are none."""
     return max(trust_levels, key=_RANK.__getitem__, default=Trust.OWNER)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where a person writes from: a channel, and who they are there."""
+    """An account of a person: a channel, and their name in it."""
 
     channel: str
     sender: str
@@ -475,12 +496,17 @@ class Person:
     """`owner`, `known` or `stranger`."""
     roles: tuple[str, ...] = ()
     accounts: tuple[Account, ...] = ()
-    created_at: int = 0
+    created_at_ms: int = 0
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When they were first known; None for the owner, who was there from the beginning."""
+        return to_datetime(self.created_at_ms) if self.created_at_ms else None
 
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """A person who is present, with what an audience may name them by."""
+    """A person who is present, with the roles and rooms that an audience may name."""
 
     person_id: str
     roles: frozenset[str] = frozenset()
@@ -505,10 +531,10 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who may see a memory: whoever is named by a word of *every* clause.
+    """Who may see a memory: a person who is named by a word of *every* clause.
 
-    A clause such as `person:anna|role:family` names people one way or another; what was made from
-    two memories may be heard only by those who may see both, so audiences meet by joining clauses.
+    A clause such as `person:anna|role:family` is a choice of words. A text made from two memories
+    may be seen only by people who may see both, so its audience has the clauses of both.
     As text: words joined by `|`, clauses joined by `&`.
     """
 
@@ -522,7 +548,7 @@ class Audience:
 
     @staticmethod
     def intersection(audiences: Iterable[Audience]) -> Audience:
-        """Return who may see all of these."""
+        """Return the audience that may see all of these."""
         clauses = {
             clause
             for audience in audiences
@@ -530,24 +556,24 @@ class Audience:
             if "public" not in clause
         }
         if _OWNER_CLAUSE in clauses:
-            return OWNER_ONLY  # whoever else is named, only the owner may see all
+            return OWNER_ONLY  # other people may see some of these, but only the owner may see all
         # A clause that names more people than another adds nothing to it.
-        kept = [one for one in clauses if not any(other < one for other in clauses)]
-        return Audience(tuple(sorted(kept, key=sorted)))
+        narrowest = [clause for clause in clauses if not any(other < clause for other in clauses)]
+        return Audience(tuple(sorted(narrowest, key=sorted)))
 
     @staticmethod
     def read(text: str) -> Audience:
-        """Return the audience that a text means; raise `InvalidInput` if it means none."""
+        """Return the audience that a text names; raise `InvalidInput` if it is not valid."""
         return _read(text)
 
     @staticmethod
-    def declared(text: str) -> Audience:
-        """Return the audience that a tool or a setting declares, where persons go by their ids.
+    def from_declaration(text: str) -> Audience:
+        """Return the audience that a tool or a setting declares, with persons named by id.
 
-        A name would have to be looked up, and might be another person's by then.
+        A name would be looked up later, and could belong to another person by then.
         """
-        found = _read(text)
-        for clause in found.clauses:
+        audience = _read(text)
+        for clause in audience.clauses:
             for word in clause:
                 kind, _, name = word.partition(":")
                 if kind == "person" and not name.startswith("person_"):
@@ -556,11 +582,11 @@ class Audience:
                         'person:person_4f…; "asterism person list" shows the ids.',
                         outcome=_UNCHANGED,
                     )
-        return found
+        return audience
 
     @staticmethod
     def of_turn(text: str | None) -> Audience:
-        """Return who may see what was said in a turn; where nothing is stored, the owner alone."""
+        """Return who may see the messages of a turn; if nothing is stored, only the owner."""
         return Audience.read(text) if text else OWNER_ONLY
 
     @property
@@ -586,7 +612,7 @@ def _check_word(word: str, text: str) -> None:
     if word in ("public", OWNER) or (kind in ("person", "room", "role") and colon and name):
         return
     raise InvalidInput(
-        f"{text!r} names no audience ({word!r} is unknown). Write public, owner, person:NAME, "
+        f"{text!r} is not a valid audience: {word!r} is unknown. Write public, owner, person:NAME, "
         "room:CHANNEL:ROOM or role:NAME, several joined by |.",
         outcome=_UNCHANGED,
     )
@@ -599,21 +625,21 @@ OWNER_ONLY = Audience((_OWNER_CLAUSE,))
 
 @dataclass(frozen=True, slots=True)
 class Participants:
-    """Who is present in a turn: what an agent sees is what all of them may see."""
+    """Who is present in a turn: the agent sees only what all of them may see."""
 
     people: tuple[Participant, ...] = (Participant(OWNER, frozenset({OWNER})),)
     room: str | None = None
-    """Where, as `channel:room`, or None for a private talk."""
+    """The room, as `channel:room`; None: a private conversation."""
 
     def __post_init__(self) -> None:
         if not self.people:
-            raise ValueError("Nobody is present, so nobody can be asked what they may see.")
+            raise ValueError("Participants need at least one person. Name who is present.")
 
     def can_see(self, audience: Audience) -> bool:
-        """Tell whether everyone present may see what has this audience.
+        """Tell whether everyone present may see a text with this audience.
 
-        What is for a room is for those who are in it: who planned something there, and has left
-        since, hears it no more.
+        A text for a room is for its present members: a person who planned something there and has
+        left since may no longer see it.
         """
         if not audience.clauses:
             return True
@@ -623,8 +649,8 @@ class Participants:
             for person in self.people
         )
 
-    def without(self, audience: Audience) -> tuple[str, ...]:
-        """Return the ids of those present who may not see what has this audience."""
+    def people_who_cannot_see(self, audience: Audience) -> tuple[str, ...]:
+        """Return the ids of those present who may not see a text with this audience."""
         return tuple(
             person.person_id
             for person in self.people
@@ -633,51 +659,51 @@ class Participants:
 
     @property
     def owner_alone(self) -> bool:
-        """Whether there is nobody but the owner, so that nothing has to be held back."""
+        """Whether only the owner is present, so that nothing has to be hidden."""
         return all(person.person_id == OWNER for person in self.people)
 
     @property
     def audience(self) -> Audience:
-        """Who may see what is said here."""
+        """Who may see messages of this conversation."""
         if self.owner_alone:
-            return OWNER_ONLY  # in a room, too: what they see there is not for those who come later
+            return OWNER_ONLY  # in a room, too: people who join later may not see it
         if self.room is not None:
             return Audience((frozenset({f"room:{self.room}"}),))
-        return Audience((frozenset(f"person:{one.person_id}" for one in self.people),))
+        return Audience((frozenset(f"person:{person.person_id}" for person in self.people),))
 
-    def after(self, heard: Audience) -> Audience:
-        """Return who may see what is said here by somebody who has `heard` that.
+    def audience_after_reading(self, audience: Audience) -> Audience:
+        """Return who may see a message of a speaker who has read text for `audience`.
 
-        Those who are present hear it anyway. Whoever else may see what is said here, such as those
-        who enter the room later, must have been allowed to see all that it may be made of.
+        Those who are present see it anyway. Other people who may see the message, such as those who
+        join the room later, must also be allowed to see the text that it may be made of.
         """
-        if heard.public or self.owner_alone:
+        if audience.public or self.owner_alone:
             return self.audience
-        there = frozenset(f"person:{one.person_id}" for one in self.people)
-        clauses = (*self.audience.clauses, *heard.clauses)
+        there = frozenset(f"person:{person.person_id}" for person in self.people)
+        clauses = (*self.audience.clauses, *audience.clauses)
         return Audience.intersection([Audience(tuple(clause | there for clause in clauses))])
 
     def wire(self, planned: Audience | None = None, trust: Trust = Trust.OWNER) -> str | None:
-        """Return who is present as JSON, as it waits in the inbox; None: the owner alone.
+        """Return who is present as JSON, for the inbox; None: the owner alone.
 
-        With `planned`, also who may see what waits there: others may be in the room by then. With
-        `trust`, how far it is trusted, if less than whoever speaks.
+        With `planned`, it also stores who may see the message: others may be in the room when it is
+        due. With `trust`, it stores how far the message is trusted, if less than the speaker.
         """
         if self.room is None and self.owner_alone and trust is Trust.OWNER:
             return None
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "persons": [person.person_id for person in self.people],
             "room": self.room,
         }
         if planned is not None:
-            told["audience"] = str(planned)
+            fields["audience"] = str(planned)
         if trust is not Trust.OWNER:
-            told["trust"] = trust.value
-        return orjson.dumps(told).decode()
+            fields["trust"] = trust.value
+        return orjson.dumps(fields).decode()
 
     @property
     def key(self) -> str:
-        """A text that is the same for companies that may see the same; `from_key` reads it."""
+        """A text that is the same for participants who may see the same; `from_key` reads it."""
         if self.owner_alone:
             return OWNER
         people = sorted(
@@ -687,13 +713,14 @@ class Participants:
 
     @staticmethod
     def from_key(key: str) -> Participants:
-        """Return the participants that has this key."""
+        """Return the participants with this key."""
         if key == OWNER:
             return OWNER_ALONE
         room, people = orjson.loads(key)
         return Participants(
             tuple(
-                Participant(one, frozenset(roles), frozenset(rooms)) for one, roles, rooms in people
+                Participant(person, frozenset(roles), frozenset(rooms))
+                for person, roles, rooms in people
             ),
             room,
         )
@@ -702,41 +729,42 @@ class Participants:
 OWNER_ALONE = Participants()
 
 
-def planned_for(participants: str | None) -> Audience | None:
-    """Return who may see what was planned, if what `Participants.wire` wrote says so."""
+def planned_audience(participants: str | None) -> Audience | None:
+    """Return who may see a planned message, if `Participants.wire` has stored it."""
     if participants is None or '"audience"' not in participants:
         return None
     return Audience.read(orjson.loads(participants)["audience"])
 
 
 def audience_of(participants: str | None) -> Audience:
-    """Return who may see what is said or planned among those that `Participants.wire` names."""
+    """Return who may see messages among the participants that `Participants.wire` names."""
     if participants is None:
         return OWNER_ONLY
-    told: dict[str, Any] = orjson.loads(participants)
-    people = tuple(map(Participant, told["persons"]))
-    return planned_for(participants) or Participants(people, told.get("room")).audience
+    fields: dict[str, Any] = orjson.loads(participants)
+    people = tuple(map(Participant, fields["persons"]))
+    return planned_audience(participants) or Participants(people, fields.get("room")).audience
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The two labels of a value. One that is made of nothing is the owner's, and public."""
+    """The trust and the audience of a value. Without sources, it is the owner's, and public."""
 
     trust: Trust = Trust.OWNER
     audience: Audience = PUBLIC
 
     @staticmethod
     def join(labels: Iterable[Label]) -> Label:
-        """Return the label of what is made of all of these: the least trusted, seen by the fewest.
+        """Return the label of a value made from all of these: least trusted, smallest audience.
 
-        Joining has no order and no number, and never raises trust nor lets anybody see more.
+        The order and the number of labels do not matter. A join never raises trust and never widens
+        the audience.
         """
-        found = set(labels)
-        if len(found) == 1:
-            return found.pop()
+        unique = set(labels)
+        if len(unique) == 1:
+            return unique.pop()
         return Label(
-            least_trusted(one.trust for one in found),
-            Audience.intersection(one.audience for one in found),
+            least_trusted(label.trust for label in unique),
+            Audience.intersection(label.audience for label in unique),
         )
 
     def flows_to(self, participants: Participants) -> bool:
@@ -745,8 +773,8 @@ class Label:
 
 
 def label_of(participants: str | None) -> Label:
-    """Return the label of what is planned among those that `Participants.wire` names."""
-    told: dict[str, Any] = orjson.loads(participants) if participants is not None else {}
-    speaker = next(iter(told.get("persons", ())), OWNER)
+    """Return the label of a message planned among the participants that `wire` names."""
+    fields: dict[str, Any] = orjson.loads(participants) if participants is not None else {}
+    speaker = next(iter(fields.get("persons", ())), OWNER)
     said_by = Trust.OWNER if speaker == OWNER else Trust.STRANGER
-    return Label(Trust(told.get("trust", said_by)), audience_of(participants))
+    return Label(Trust(fields.get("trust", said_by)), audience_of(participants))

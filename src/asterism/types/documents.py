@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import field
 from enum import StrEnum
 
+from asterism.records import dataclass
+from asterism.times import Moment, OptionalMoment
 from asterism.types.agents import PUBLIC, Audience
 
 STAGED = 0
-"""When passages were retracted whose document is still being read: they have never held."""
+"""The retraction time of passages whose document is still being read: they were never valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentSource:
-    """A folder of documents, whose passages agents that it is attached to find."""
+    """A folder of documents, or one file; agents that it is attached to can search its passages."""
 
     id: str
     name: str
     path: str
     include: tuple[str, ...] = ()
-    """Globs such as `notes/**/*.md`; none: every file of a format that can be read."""
+    """Globs such as `notes/**/*.md`; empty: every file in a supported format."""
     exclude: tuple[str, ...] = ()
     audience: Audience = PUBLIC
-    created_at: int = 0
-    synced_at: int | None = None
+    created_at_ms: int = 0
+    synced_at_ms: int | None = None
     paused: bool = False
-    """Whether it rests: what was read stays, and nothing is read anew."""
+    """Whether it is paused: its passages stay, and files are not read again."""
+    unread: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many files of kinds that are not read were there at the latest sync, by suffix."""
+
+    created_at = Moment()
+    synced_at = OptionalMoment()
 
 
 class DocumentState(StrEnum):
-    """What became of a document."""
+    """The state of a document."""
 
     READING = "reading"
-    """Some of its passages are stored, and nobody sees them yet."""
+    """Some of its passages are stored, but not visible yet."""
     READ = "read"
     REFUSED = "refused"
-    """It cannot be read; nothing of it is stored."""
+    """It cannot be read; none of its text is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +54,14 @@ class SourceDocument:
     path: str
     """Within the source, with `/` between folders."""
     digest: str
-    """SHA-256 of the file that was read; empty if it has to be tried again in any case."""
+    """SHA-256 of the file that was read; empty if it must be read again."""
     size: int
     modified: int
-    """When the file was changed last, 0 if that was just before it was read."""
+    """When the file was last changed; 0 if that was just before it was read."""
     state: DocumentState
     passages: int = 0
     """How many are stored so far."""
     error: str | None = None
-    read_at: int | None = None
+    read_at_ms: int | None = None
+
+    read_at = OptionalMoment()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
+from asterism.records import dataclass
+from asterism.times import Moment, OptionalMoment
 from asterism.types.agents import PUBLIC, Audience, Label, Trust
 
 DEFAULT_LIMIT = 5_000
 TOMBSTONES = "tombstones.jsonl"
-"""The file of a data directory that tells what was forgotten, without saying it."""
+"""The file in a data directory that lists forgotten texts by digest, not by content."""
 CONSTELLATION = ""
-"""The owner of blocks that belong to no single agent; every agent sees them."""
+"""The owner of blocks that do not belong to one agent; every agent sees them."""
 
 
 class BlockType(StrEnum):
@@ -23,7 +25,7 @@ class BlockType(StrEnum):
     WORKING = "working"
     """When it is pinned, or a message refers to it."""
     ARCHIVAL = "archival"
-    """Never by itself; found by search."""
+    """Never automatically; only by search."""
     LOG = "log"
     """Like working; its newest entries."""
 
@@ -33,16 +35,16 @@ class Permission(StrEnum):
 
     READ_ONLY = "read_only"
     PARTNER = "partner"
-    """Only after the owner was asked."""
+    """Only after the owner has approved."""
     HUMAN = "human"
-    """Only after a person was asked: the one it talks to, or the owner."""
+    """Only after a person has approved: the one it talks to, or the owner."""
     APPEND = "append"
     READ_WRITE = "read_write"
     ADMIN = "admin"
 
 
 class FieldType(StrEnum):
-    """What a field of a map, of a list's item or of a log's entry holds."""
+    """The type of a field in a map, in an item of a list or in an entry of a log."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -120,10 +122,10 @@ Schema = TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema
 
 
 class OriginKind(StrEnum):
-    """What a memory comes from."""
+    """The kinds of sources of a memory."""
 
     PERSON = "person"
-    """Written by a person with their own hands; `ref` is who, `detail` by what means."""
+    """Written by a person directly; `ref` is the person, `detail` the command or channel."""
     MESSAGE = "message"
     """`ref` is a turn; the message that opened it."""
     CALL = "call"
@@ -137,7 +139,7 @@ class OriginKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One thing that a memory comes from."""
+    """One source of a memory."""
 
     kind: OriginKind
     ref: str
@@ -149,7 +151,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where what is written comes from: all that it was made of, who may see it, how trusted."""
+    """The origin of a text: its sources, its audience, its trust."""
 
     origins: tuple[Origin, ...]
     audience: Audience = PUBLIC
@@ -157,13 +159,13 @@ class Source:
 
     @property
     def label(self) -> Label:
-        """How far it is trusted, and who may see it."""
+        """The trust and the audience."""
         return Label(self.trust, self.audience)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A labelled document in, or near, the context; `text` is all of it, as it is rendered."""
+    """A labelled document in, or near, the context; `text` is its rendered content."""
 
     id: str
     owner_id: str
@@ -176,22 +178,25 @@ class Block:
     limit: int = DEFAULT_LIMIT
     """The most characters it may hold."""
     permission: Permission = Permission.READ_WRITE
-    """What its owner (and for a constellation's block, every agent) may do to it."""
+    """The permission of its agent (for a constellation's block, of every agent)."""
     audience: Audience = PUBLIC
     pinned: bool = False
     version: int = 0
-    """Counts its edits."""
-    created_at: int = 0
-    updated_at: int = 0
+    """The number of its edits."""
+    created_at_ms: int = 0
+    updated_at_ms: int = 0
+
+    created_at = Moment()
+    updated_at = Moment()
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a block, with the edits it comes from."""
+    """A line of a block, with the edits that made it."""
 
     text: str
     edits: tuple[int, ...]
-    """Numbers of the edits that made it, the first one first."""
+    """Numbers of the edits that made it, the first edit first."""
     label: Label
 
 
@@ -207,7 +212,7 @@ class Append:
 
 
 class Which(StrEnum):
-    """Which of several places that fit is meant."""
+    """Which of several matches to replace."""
 
     FIRST = "first"
     ALL = "all"
@@ -218,13 +223,13 @@ class Which(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Put one text in the place of another; text schemas only."""
+    """Replace one text by another; text schemas only."""
 
     old: str
     new: str
     which: Which = Which.FIRST
     n: int = 1
-    """Which one with `NTH`, counted from 1."""
+    """The number of the match with `NTH`, counted from 1."""
     section: str | None = None
 
 
@@ -238,7 +243,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class EditRange:
-    """Put text in the place of whole lines, counted from 1, both ends included."""
+    """Replace whole lines, counted from 1, both ends included."""
 
     first: int
     last: int
@@ -248,17 +253,17 @@ class EditRange:
 
 @dataclass(frozen=True, slots=True)
 class SetText:
-    """Write the whole anew: text as it is, other schemas as JSON."""
+    """Replace the whole content: text as it is, other schemas as JSON."""
 
     content: str
     base: int | None = None
-    """The version that the writer saw: what others have written since is kept."""
+    """The version that the writer saw: edits of others since then are kept."""
     section: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SetField:
-    """Give a field of a map a value; for a counter, set it."""
+    """Set a field of a map, also a counter."""
 
     field: str
     value: Any
@@ -267,7 +272,7 @@ class SetField:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add to a counter, or with a negative amount take away."""
+    """Add to a counter; a negative amount subtracts."""
 
     field: str
     amount: float
@@ -276,7 +281,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class SetItem:
-    """Change an item of a list, counted from 1: its fields, or the whole of a plain one."""
+    """Change an item of a list, counted from 1: its fields, or the whole text of a plain item."""
 
     index: int
     value: Any
@@ -285,7 +290,7 @@ class SetItem:
 
 @dataclass(frozen=True, slots=True)
 class RemoveItem:
-    """Take an item out of a list, counted from 1."""
+    """Remove an item from a list, counted from 1."""
 
     index: int
     section: str | None = None
@@ -293,38 +298,38 @@ class RemoveItem:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Take back the latest edit that was not taken back."""
+    """Undo the latest edit that is not undone yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redo:
-    """Make the latest edit that was taken back again."""
+    """Redo the edit that was undone last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """Take back one edit by its number; what came after it stays."""
+    """Undo one edit by its number; later edits stay."""
 
     edit: int
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Make the block what it was at a version."""
+    """Restore the block to an earlier version."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Take in the updates of another replica of this block."""
+    """Merge the updates of another replica of this block."""
 
     updates: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """Change what is said of a block, not what it says; None leaves a thing as it is."""
+    """Change the description and settings of a block; None keeps a value unchanged."""
 
     description: str | None = None
     type: BlockType | None = None
@@ -338,7 +343,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Let another agent see a block and do with it what the permission says."""
+    """Share a block with another agent, with a permission."""
 
     agent_id: str
     permission: Permission = Permission.APPEND
@@ -346,14 +351,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Unshare:
-    """Take a shared block away from an agent."""
+    """Stop sharing a block with an agent."""
 
     agent_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Put a block away: no agent sees it any more; its history stays."""
+    """Archive a block: agents no longer see it; its history stays."""
 
 
 Edit = (
@@ -372,15 +377,15 @@ Edit = (
     | Restore
     | Merge
 )
-"""What changes what a block says."""
+"""The operations that change the content of a block."""
 
 BlockWrite = Edit | Describe | Share | Unshare | Retire
-"""Everything that can be done to a block that is there."""
+"""All operations on an existing block."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditRecord:
-    """One edit of a block, as its history tells it."""
+    """One edit in the history of a block."""
 
     block_id: str
     number: int
@@ -391,11 +396,13 @@ class EditRecord:
     turn_id: str | None
     reason: str
     source: Source
-    at: int
+    at_ms: int
     undone_by: int | None = None
-    """The edit that took it back, if it was."""
+    """The edit that undid it, if any."""
     undoes: int | None = None
-    """The edit that this one takes back."""
+    """The edit that this one undoes."""
+
+    at = Moment()
 
 
 # -- the archive -----------------------------------------------------------------------------------
@@ -413,25 +420,25 @@ class Passage:
     author: str = ""
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
-    known_from: int = 0
+    known_from_ms: int = 0
     """When it was stored."""
-    true_from: int | None = None
-    """Since when it holds, if that is known."""
+    true_from_ms: int | None = None
+    """Since when it is valid, if known."""
     superseded_by: str | None = None
-    superseded_at: int | None = None
-    retracted_at: int | None = None
+    superseded_at_ms: int | None = None
+    retracted_at_ms: int | None = None
     turn_id: str | None = None
     """The turn that wrote it."""
 
-    @property
-    def holds(self) -> bool:
-        """Whether it was neither taken back nor superseded."""
-        return self.superseded_at is None and self.retracted_at is None
+    known_from = Moment()
+    true_from = OptionalMoment()
+    superseded_at = OptionalMoment()
+    retracted_at = OptionalMoment()
 
-    def held_at(self, moment: int) -> bool:
-        """Tell whether it was known, and neither taken back nor superseded, at a moment."""
-        ended = [at for at in (self.superseded_at, self.retracted_at) if at is not None]
-        return self.known_from <= moment and all(moment < at for at in ended)
+    @property
+    def is_valid(self) -> bool:
+        """Whether it is neither retracted nor superseded."""
+        return self.superseded_at_ms is None and self.retracted_at_ms is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,7 +454,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class AppendPassage:
-    """Text at the end of a passage; the former wording stays in the history."""
+    """Add text to the end of a passage; the earlier text stays in the history."""
 
     passage_id: str
     text: str
@@ -455,18 +462,18 @@ class AppendPassage:
 
 @dataclass(frozen=True, slots=True)
 class Retract:
-    """A passage is no longer held to be true; it stays in the history."""
+    """Retract a passage: it is no longer considered true, but stays in the history."""
 
     passage_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """The tags of a passage, anew."""
+    """Replace the tags of a passage."""
 
     passage_id: str
     tags: tuple[str, ...]
 
 
 PassageWrite = Insert | AppendPassage | Retract | Tag
-"""Everything that can be done to an archive."""
+"""All operations on an archive."""

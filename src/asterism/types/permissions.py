@@ -1,4 +1,4 @@
-"""Effects: what a call does, whatever its tool is called; by its effects a call is judged."""
+"""Effects: what a call does. A call is judged by its effects, not by the name of its tool."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, cast
 
 import orjson
 
+from asterism.records import dataclass
+from asterism.times import Moment, OptionalMoment
 from asterism.types.agents import OWNER, Label
 from asterism.types.values import amounts_of, leaves_of
 
@@ -24,34 +27,34 @@ class EffectKind(StrEnum):
     """The kinds of effects, the mildest first."""
 
     READ = "read"
-    """Looks at something of the owner's: nothing changes, nothing leaves."""
+    """Reads something of the owner's: nothing changes, nothing is sent."""
     REMEMBER = "remember"
     """Changes the agent's own memory or its own future turns."""
     FETCH = "fetch"
-    """Asks a host outside, which learns the address that it is asked for."""
+    """Contacts an outside host, which learns the requested address."""
     SEND = "send"
-    """Tells somebody something."""
+    """Sends a message to somebody."""
     WRITE = "write"
-    """Makes or changes a thing outside: a file, a record, a booking."""
+    """Creates or changes a thing outside: a file, a record, a booking."""
     RUN = "run"
     """Runs a program."""
     DELETE = "delete"
-    """Takes something or somebody away."""
+    """Deletes something or removes somebody."""
     PAY = "pay"
     """Moves money, or promises to."""
     GRANT = "grant"
     """Gives somebody access, or changes a password, a key or a right."""
     UNDECLARED = "undeclared"
-    """Its tool does not say: it might do anything with anything that it is given."""
+    """Its tool does not declare it: it might do anything with its arguments."""
 
     @property
     def outside(self) -> bool:
-        """Whether something outside of the agent is touched or told."""
+        """Whether it changes or sends something outside of the agent."""
         return self not in (EffectKind.READ, EffectKind.REMEMBER)
 
     @property
     def shows(self) -> bool:
-        """Whether the result tells what was found, rather than that something was done."""
+        """Whether the result is content that was read, not a report of an action."""
         return self in (EffectKind.READ, EffectKind.FETCH, EffectKind.RUN, EffectKind.UNDECLARED)
 
 
@@ -63,29 +66,31 @@ class Effect:
     recipients: tuple[str, ...] = ()
     """Who gets it: persons, accounts, mail addresses, channels."""
     hosts: tuple[str, ...] = ()
-    """Hosts or whole addresses that are asked."""
+    """Hosts or whole addresses that are contacted."""
     paths: tuple[str, ...] = ()
     """Files and folders."""
     things: tuple[str, ...] = ()
-    """Whatever else it is done to: records, ids, names."""
+    """Other targets: records, ids, names."""
     amount: float | None = None
-    """What all payments of the call add up to."""
+    """The sum of all payments of the call."""
     content: tuple[str, ...] = ()
-    """What is told or written: texts that whoever gets it will read."""
+    """Texts that the recipients will read, or that are written."""
     amends: bool = False
-    """Whether it changes or takes away what was there, rather than to add to it."""
+    """Whether it changes or removes existing content, instead of only adding to it."""
     amount_unreadable: bool = False
-    """Whether an amount is there that cannot be read: it may be any, so it is below no bound."""
+    """Whether it has an amount that cannot be read: it may have any value, so it exceeds every
+    bound."""
     unit: str = ""
-    """What stands beside the number of an amount, such as `EUR`."""
+    """The unit beside the number of an amount, such as `EUR`."""
     missing: tuple[str, ...] = ()
-    """What its tool declares and the call does not have: `recipients`, `amount` …"""
+    """Arguments that its tool declares and the call does not have: `recipients`, `amount` …"""
     unreadable: bool = False
-    """Whether some of its arguments are nested too deeply or too large to be read: it may be done
-    to anybody and anything, so every denial fits it and no allowance does."""
+    """Whether some arguments are nested too deeply or too large to be read: the targets may be
+    anybody and anything, so every policy that denies fits, and no policy that allows."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", EffectKind(self.kind))
+        if type(self.kind) is not EffectKind:
+            object.__setattr__(self, "kind", EffectKind(self.kind))
         amount = self.amount
         if amount is None or (type(amount) is float and math.isfinite(amount)):
             return
@@ -97,24 +102,24 @@ class Effect:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """To whom and to what it is done."""
+        """All targets: recipients, hosts, paths and things."""
         return (*self.recipients, *self.hosts, *self.paths, *self.things)
 
     @property
     def counted(self) -> float | None:
-        """What bounds and quotas count: its size whatever its sign, without end if unreadable."""
+        """The amount that bounds and quotas count: without its sign, infinite if unreadable."""
         if self.amount_unreadable:
             return math.inf
         return None if self.amount is None else abs(self.amount)
 
     def __str__(self) -> str:
         to = ", ".join(self.targets)
-        said = f"{self.kind.value} {to}".rstrip()
+        text = f"{self.kind.value} {to}".rstrip()
         if self.unreadable:
-            return f"{said} (arguments that cannot be read)"
+            return f"{text} (arguments that cannot be read)"
         if self.amount_unreadable:
-            return f"{said} (an amount that cannot be read)"
-        return said if self.amount is None else f"{said} ({self.amount:g})"
+            return f"{text} (an amount that cannot be read)"
+        return text if self.amount is None else f"{text} ({self.amount:g})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +127,9 @@ class DoubtReason:
     """One step on the way from untrusted text to what a call would do."""
 
     what: str
-    """What of the call it is about, such as `recipients 'US133…'`."""
+    """The part of the call, such as `recipients 'US133…'`."""
     origin: str
-    """Where the text is from, such as `read_file (turn_…/0/call/0)`."""
+    """The origin of the text, such as `read_file (turn_…/0/call/0)`."""
     trust: str
     where: str
     """The place in the text."""
@@ -132,7 +137,7 @@ class DoubtReason:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why nobody who is trusted vouches for a call."""
+    """Why trusted text does not justify a call."""
 
     reason: str
     because: tuple[DoubtReason, ...] = ()
@@ -140,7 +145,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a tool declares of its results. What it does not declare, anybody may have written."""
+    """A tool's declaration of its results. Anybody may have written the undeclared fields."""
 
     source: str = ""
     fields: tuple[str, ...] | str = ()
@@ -150,12 +155,12 @@ class Results:
 
 
 Named = str | Sequence[str]
-"""The name of an argument, or several; `to.address` reaches inside of one."""
+"""The name of an argument, or several; `to.address` names a field inside an argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolEffect:
-    """What calls of a tool do, in terms of their arguments.
+    """An effect of the calls of a tool, in terms of their arguments.
 
     `ToolEffect("pay", recipients="recipient", amount="amount", content="subject")` says that a call
     pays the amount to the recipient, who reads the subject.
@@ -169,23 +174,24 @@ class ToolEffect:
     amount: str | None = None
     content: Named = ()
     source: str = ""
-    """A label for what its results are, such as `contacts` or `mail`; else the tool's name."""
+    """A label for the kind of its results, such as `contacts` or `mail`; default: the tool's
+    name."""
     fields: Named = ()
     """Fields of its results that only the system or the owner's side writes; `*`: all of them."""
     accounts: Named | None = None
-    """Those of them that hold accounts which the system itself vouches for: they can be paid.
-    None: nothing of it, or where the owner's side wrote all, what looks like the one account."""
+    """Fields with accounts that the system itself guarantees: they can be paid. None: no field,
+    or, if the owner's side wrote all fields, the only value that looks like an account."""
     closed: bool = False
-    """Whether only people whom the owner's side let in can add to what it reads."""
+    """Whether only people whom the owner's side invited can add to the content that it reads."""
     names: Named = ()
-    """Those of them that say what a record is called; by default those that end in `name`."""
+    """Fields with the name of a record; by default the fields that end in `name`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", EffectKind(self.kind))
 
     @property
     def results(self) -> Results:
-        """What it says of its results."""
+        """The declaration of its results."""
         fields = self.fields
         all_of_it = isinstance(fields, str) and fields == "*"
         known = "*" if all_of_it else _names(fields)
@@ -196,7 +202,7 @@ class ToolEffect:
         """Return the effect of a call with these arguments."""
         amounts = amounts_of(_values_at(arguments, self.amount)) if self.amount else ()
         return Effect(
-            EffectKind(self.kind),
+            cast("EffectKind", self.kind),
             recipients=texts_at(arguments, self.recipients),
             hosts=texts_at(arguments, self.hosts),
             paths=texts_at(arguments, self.paths),
@@ -211,8 +217,10 @@ class ToolEffect:
 
     def _is_unreadable(self, arguments: Mapping[str, Any]) -> bool:
         targets = (self.recipients, self.hosts, self.paths, self.things)
-        declared = (*targets, self.content, self.amount or ())
-        return any(names and read_texts_at(arguments, names) is None for names in declared)
+        for names in (*targets, self.content, self.amount):
+            if names and read_texts_at(arguments, names) is None:
+                return True
+        return False
 
     def _unit(self, arguments: Mapping[str, Any]) -> str:
         if not self.amount or isinstance(arguments.get(self.amount), int | float):
@@ -221,22 +229,21 @@ class ToolEffect:
         return " ".join(dict.fromkeys(word for word in words if amounts_of(word) is None))
 
     def _missing(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        declared = {
-            "recipients": self.recipients,
-            "hosts": self.hosts,
-            "paths": self.paths,
-            "things": self.things,
-            "content": self.content,
-            "amount": self.amount or (),
-        }
-        return tuple(
-            role for role, names in declared.items() if names and not _is_given(arguments, names)
+        declared = (
+            ("recipients", self.recipients),
+            ("hosts", self.hosts),
+            ("paths", self.paths),
+            ("things", self.things),
+            ("content", self.content),
+            ("amount", self.amount),
         )
+        missing = [role for role, names in declared if names and not _is_given(arguments, names)]
+        return tuple(missing)
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedEffects:
-    """A function that says what a call does, and what is declared of the tool's results."""
+    """A function that returns the effects of a call, and the declaration of the tool's results."""
 
     function: Callable[[Mapping[str, Any]], Iterable[Effect]]
     source: str = ""
@@ -244,12 +251,12 @@ class ComputedEffects:
     closed: bool = False
 
     def __call__(self, arguments: Mapping[str, Any]) -> Iterable[Effect]:
-        """Return what a call with these arguments does."""
+        """Return the effects of a call with these arguments."""
         return self.function(arguments)
 
     @property
     def results(self) -> Results:
-        """What it says of its results."""
+        """The declaration of its results."""
         return ToolEffect(EffectKind.READ, source=self.source, fields=self.fields).results
 
 
@@ -258,7 +265,7 @@ Declared = ToolEffect | Iterable[ToolEffect] | Callable[[Mapping[str, Any]], Ite
 
 
 def effects_of(declared: Declared | None, arguments: Mapping[str, Any]) -> tuple[Effect, ...]:
-    """Return what a call does; of a tool that declares nothing, that it might do anything."""
+    """Return the effects of a call; `UNDECLARED` for a tool that declares nothing."""
     if declared is None:
         texts = _texts(arguments)
         return (Effect(EffectKind.UNDECLARED, things=tuple(texts or ()), unreadable=texts is None),)
@@ -269,20 +276,27 @@ def effects_of(declared: Declared | None, arguments: Mapping[str, Any]) -> tuple
         try:
             effects = tuple(declared(arguments))
         except Exception:  # noqa: BLE001 - a tool's author wrote it, and it may fail in any way
-            return effects_of(None, arguments)  # so it did not say what the call does
+            return effects_of(None, arguments)  # the function failed, so the effects are not known
         return (
             tuple(replace(effect, unreadable=True) for effect in effects) if unreadable else effects
         )
-    return tuple(one.effect(arguments) for one in declared)
+    return tuple(declaration.effect(arguments) for declaration in declared)
 
 
 def results_of(declared: Declared | None) -> Results:
-    """Return what a tool declares of its results."""
+    """Return a tool's declaration of its results."""
     if isinstance(declared, ToolEffect | ComputedEffects):
         return declared.results
     if declared is None or callable(declared):
         return Results()
-    return next((one.results for one in declared if one.source or one.fields), Results())
+    return next(
+        (
+            declaration.results
+            for declaration in declared
+            if declaration.source or declaration.fields
+        ),
+        Results(),
+    )
 
 
 def _names(names: Named) -> tuple[str, ...]:
@@ -290,47 +304,51 @@ def _names(names: Named) -> tuple[str, ...]:
 
 
 def texts_at(arguments: Mapping[str, Any], names: Named) -> tuple[str, ...]:
-    """Return what stands in the named arguments, as texts; nothing of what cannot be read."""
+    """Return the values of the named arguments as texts, without those that cannot be read."""
+    if not names:
+        return ()
     texts = read_texts_at(arguments, names)
     if texts is not None or isinstance(names, str):
         return texts or ()
-    found: list[str] = []
+    values: list[str] = []
     for name in names:
-        found += read_texts_at(arguments, name) or ()
-    return tuple(found)
+        values += read_texts_at(arguments, name) or ()
+    return tuple(values)
 
 
 def read_texts_at(arguments: Mapping[str, Any], names: Named) -> tuple[str, ...] | None:
-    """Return what stands in the named arguments, as texts; None if some of it cannot be read."""
+    """Return the values of the named arguments as texts; None if some cannot be read."""
     if isinstance(names, str) and "." not in names:
         plain = arguments.get(names)
         if plain and isinstance(plain, str):
             return (plain,)
         texts = _texts(plain)
         return None if texts is None else tuple(texts)
-    found: list[str] = []
+    values: list[str] = []
     for name in (names,) if isinstance(names, str) else names:
         texts = _texts(_values_at(arguments, name))
         if texts is None:
             return None
-        found += texts
-    return tuple(found)
+        values += texts
+    return tuple(values)
 
 
 def amount_of(effects: Iterable[Effect]) -> float:
-    """Return what effects move in all, for a quota; without end if an amount cannot be read."""
+    """Return the sum of the amounts, for a quota; infinite if an amount cannot be read."""
     return sum(effect.counted or 0.0 for effect in effects)
 
 
 def _values_at(arguments: Mapping[str, Any], name: str) -> list[Any]:
-    """Return what stands under a name; `to.address` reaches inside, also of each of a list."""
+    """Return the values under a name; `to.address` reads a field, also in each item of a list."""
     values: list[Any] = [arguments]
     for part in name.split("."):
         inside: list[Any] = []
         for value in values:
             inside += cast("list[Any]", value) if isinstance(value, list) else [value]
         values = [
-            cast("Mapping[str, Any]", one).get(part) for one in inside if isinstance(one, Mapping)
+            cast("Mapping[str, Any]", value).get(part)
+            for value in inside
+            if isinstance(value, Mapping)
         ]
     return values
 
@@ -340,7 +358,7 @@ def _is_given(arguments: Mapping[str, Any], names: Named) -> bool:
 
 
 def _sum(amounts: Sequence[float]) -> float:
-    # What is paid back to one makes what another gets no smaller.
+    # A refund to one recipient does not reduce the payment to another.
     paid = [amount for amount in amounts if amount > 0]
     return sum(paid or amounts)
 
@@ -372,7 +390,7 @@ def _text(value: Any) -> str | None:
 
 
 PRESENT = "present"
-"""The reviewer that is the person who opened the turn."""
+"""The reviewer name for the person who opened the turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +403,7 @@ class ApprovalRecord:
     key: str
     """The call that waits, such as `0/call/0`."""
     question: str
-    asked_at: int
+    asked_at_ms: int
     tool: str = ""
     arguments: str = ""
     """The exact call: its arguments as the tool reads them, as JSON."""
@@ -397,14 +415,14 @@ class ApprovalRecord:
     """Who may answer: `owner`, `person:ID`, `role:NAME` or `present`; the first answer counts."""
     rounds: int = 0
     """How often it was announced."""
-    next_at: int | None = None
+    next_at_ms: int | None = None
     """When it is announced again or to others."""
-    expires_at: int | None = None
+    expires_at_ms: int | None = None
     """When it ends as denied; None: never."""
     approved: bool | None = None
     note: str | None = None
     decided_by: str | None = None
-    decided_at: int | None = None
+    decided_at_ms: int | None = None
     place: str | None = None
     """Where it was answered, as `channel:address`."""
     edited: str | None = None
@@ -413,15 +431,21 @@ class ApprovalRecord:
     """The id of the grant that was given with the answer."""
     announced: Mapping[str, int] = field(default_factory=dict[str, int])
     """Where it was announced, as `channel:address`, and in which round the last time."""
-    announced_at: int | None = None
+    announced_at_ms: int | None = None
     """When the latest round began."""
     definition: str = ""
     """The digest of the tool that was asked about, which alone is run; empty: not known."""
 
+    asked_at = Moment()
+    next_at = OptionalMoment()
+    expires_at = OptionalMoment()
+    decided_at = OptionalMoment()
+    announced_at = OptionalMoment()
+
     @property
     def verdict(self) -> str:
         """How it was answered, in a word or two."""
-        if self.decided_at is None:
+        if self.decided_at_ms is None:
             return "waiting"
         if not self.approved:
             return "denied"
@@ -439,29 +463,29 @@ class Answer:
     """What they are called: the agent reads it."""
     note: str | None = None
     edited: str | None = None
-    """Other arguments than those that were asked for, as JSON."""
+    """Changed arguments of the call, as JSON."""
     place: str | None = None
     """Where it was said, as `channel:address`."""
     definition: str | None = None
-    """With other arguments, the digest of the tool for these; None: as it was asked."""
+    """With changed arguments, the digest of the tool; None: as in the question."""
     effects: str | None = None
-    """With other arguments, what the call does with these, as JSON; None: as it was asked."""
+    """With changed arguments, the new effects of the call, as JSON; None: as in the question."""
     label: Label = field(default_factory=Label)
-    """How far what they say is trusted, and who may see it."""
+    """The trust and the audience of their words."""
 
 
 def write_effects(effects: Iterable[Effect]) -> str:
-    """Return effects as JSON, for people who are asked."""
-    shown = [
-        # An amount of 0 says more than none.
+    """Return effects as JSON, to show to a reviewer."""
+    wire = [
+        # An amount of 0 is not the same as no amount.
         {name: value for name, value in asdict(effect).items() if value or type(value) is float}
         for effect in effects
     ]
-    return orjson.dumps(shown).decode()
+    return orjson.dumps(wire).decode()
 
 
 def plain_effects(text: str) -> Any:
-    """Return effects that were written as plain lists and texts; None if it is not JSON."""
+    """Return stored effects as plain lists and texts; None if it is not JSON."""
     try:
         return orjson.loads(text) if text else []
     except orjson.JSONDecodeError:
@@ -469,20 +493,23 @@ def plain_effects(text: str) -> Any:
 
 
 def read_effects(text: str) -> tuple[Effect, ...]:
-    """Return effects that were written; what is no list of them says nothing."""
+    """Return stored effects; empty if the text is not a list of effects."""
     try:
-        told: Any = orjson.loads(text) if text else []
+        wire: Any = orjson.loads(text) if text else []
         return tuple(
             Effect(
-                EffectKind(one["kind"]),
-                *(tuple(one.get(name, ())) for name in ("recipients", "hosts", "paths", "things")),
-                amount=one.get("amount"),
-                content=tuple(one.get("content", ())),
-                amends=bool(one.get("amends")),
-                amount_unreadable=bool(one.get("amount_unreadable")),
-                unreadable=bool(one.get("unreadable")),
+                EffectKind(fields["kind"]),
+                *(
+                    tuple(fields.get(name, ()))
+                    for name in ("recipients", "hosts", "paths", "things")
+                ),
+                amount=fields.get("amount"),
+                content=tuple(fields.get("content", ())),
+                amends=bool(fields.get("amends")),
+                amount_unreadable=bool(fields.get("amount_unreadable")),
+                unreadable=bool(fields.get("unreadable")),
             )
-            for one in told
+            for fields in wire
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return ()  # some of it has been forgotten
@@ -490,61 +517,65 @@ def read_effects(text: str) -> tuple[Effect, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Leave to call a tool without asking each time. What it leaves open, it does not limit."""
+    """A permission to call a tool without asking each time. None in a field means no limit."""
 
     id: str
     constellation: str
     tool: str
     """A tool's name, or a glob such as `file*`."""
     agent_id: str | None = None
-    """Whose calls; None: those of every agent."""
+    """The agent whose calls it covers; None: every agent."""
     pattern: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Which calls: a glob for each argument that matters."""
+    """A glob for each argument that matters."""
     turn_id: str | None = None
-    """For calls of this turn only."""
-    until: int | None = None
+    """Only calls of this turn."""
+    until_ms: int | None = None
     uses: int | None = None
-    """For how many calls more."""
+    """How many more calls it covers."""
     given_by: str = "owner"
-    given_at: int = 0
+    given_at_ms: int = 0
     approval_id: str | None = None
-    """The question it was given with."""
-    revoked_at: int | None = None
+    """The approval that it was given with."""
+    revoked_at_ms: int | None = None
     effects: tuple[Effect, ...] | None = None
-    """What calls may do at most: the same kinds of effects, to the same targets and amounts."""
+    """The allowed effects of calls: the same kinds, with the same targets and amounts."""
     arguments: str | None = None
     """The only arguments that calls may have, as `exact_arguments` writes them."""
     amount: float | None = None
-    """Up to which amount each call, whatever the amounts of `effects`."""
+    """The highest amount of each call; overrides the amounts of `effects`."""
     per_day: int | None = None
-    """How many calls in 24 hours."""
+    """The number of calls in 24 hours."""
     definition: str | None = None
-    """The digest of the tool that it was given for; another tool of that name is not meant."""
+    """The digest of the tool that it was given for; it does not cover another tool of that name."""
+
+    until = OptionalMoment()
+    given_at = Moment()
+    revoked_at = OptionalMoment()
 
 
 class Extent(StrEnum):
-    """How far a yes reaches beyond the call that it was said to."""
+    """Which calls an approval covers, besides the one that was approved."""
 
     TURN = "turn"
     """Calls of this tool until the turn ends."""
     RECIPIENT = "recipient"
-    """Calls of this tool that do the same to the same targets, texts aside."""
+    """Calls of this tool with the same effects on the same targets; texts may differ."""
     ALWAYS = "always"
-    """Calls of this tool; under a limit, those to the same targets."""
+    """Calls of this tool; with a limit, only those with the same targets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a person grants along with a yes."""
+    """The grant that a person gives together with an approval."""
 
     extent: Extent
-    until: int | None = None
+    until: datetime | None = None
     pattern: Mapping[str, str] | None = None
-    """A glob for each argument that matters; None: as the extent has it."""
+    """A glob for each argument that matters; None: from the extent."""
     amount: float | None = None
-    """With `ALWAYS`: up to which amount each call."""
+    """With `ALWAYS`: the highest amount of each call."""
     per_day: int | None = None
-    """With `ALWAYS`: how many calls in 24 hours."""
+    """With `ALWAYS`: the number of calls in 24 hours."""
 
     @property
     def limited(self) -> bool:
@@ -552,14 +583,14 @@ class Wish:
         return self.amount is not None or self.per_day is not None
 
 
-def told_of(grant: Grant) -> dict[str, Any]:
-    """Return a grant as an event tells it."""
-    told = {
+def grant_details(grant: Grant) -> dict[str, Any]:
+    """Return the fields of a grant for an event."""
+    wire = {
         "what": grant.id,
         "tool": grant.tool,
         "pattern": dict(grant.pattern),
         "turn": grant.turn_id,
-        "until": grant.until,
+        "until": grant.until_ms,
         "uses": grant.uses,
         "approval": grant.approval_id,
     }
@@ -569,32 +600,32 @@ def told_of(grant: Grant) -> dict[str, Any]:
         "amount": grant.amount,
         "per_day": grant.per_day,
     }
-    return told | {name: value for name, value in limits.items() if value is not None}
+    return wire | {name: value for name, value in limits.items() if value is not None}
 
 
 # -- what calls like one call are ------------------------------------------------------------------
 
 
 def limits_of(effects: Iterable[Effect]) -> tuple[Effect, ...] | None:
-    """Return what calls like one that does this may do; None where its effects do not tell.
+    """Return the limits of a grant for calls with these effects; None if they give no limits.
 
-    Each effect needs something that it is done to, or it could be done to anything; and an amount
-    that cannot be read might be any.
+    Each effect needs a target, or it would cover every target; and an amount that cannot be read
+    could have any value.
     """
-    told = tuple(replace(effect, content=()) for effect in effects)
+    bounds = tuple(replace(effect, content=()) for effect in effects)
     telling = all(
-        one.kind is not EffectKind.UNDECLARED
-        and one.targets
-        and not (one.amount_unreadable or one.unreadable)
-        for one in told
+        effect.kind is not EffectKind.UNDECLARED
+        and effect.targets
+        and not (effect.amount_unreadable or effect.unreadable)
+        for effect in bounds
     )
-    return told if told and telling else None
+    return bounds if bounds and telling else None
 
 
 def does_no_more(
     effects: Iterable[Effect], granted: Iterable[Effect], *, amounts: bool = True
 ) -> bool:
-    """Tell whether each effect was granted, to no more targets and of the same amount."""
+    """Tell whether each effect was granted, with no other targets and with the same amount."""
     most = tuple(granted)
     return all(
         any(
@@ -612,31 +643,33 @@ def does_no_more(
 
 
 def _within(some: tuple[str, ...], granted: tuple[str, ...]) -> bool:
-    # Nothing named is not less than something named: it may mean everything.
+    # No target is not fewer targets: it may mean all of them.
     return set(some) <= set(granted) and bool(some) == bool(granted)
 
 
-def _same_amount(one: Effect, other: Effect) -> bool:
-    # Amounts that cannot be read are not known to be the same.
-    return one.amount == other.amount and not (one.amount_unreadable or other.amount_unreadable)
+def _same_amount(first: Effect, second: Effect) -> bool:
+    # Amounts that cannot be read may differ.
+    return first.amount == second.amount and not (
+        first.amount_unreadable or second.amount_unreadable
+    )
 
 
 def amount_within(effects: Iterable[Effect], most: float) -> bool:
-    """Tell whether a call has amounts that can be read and are no more than this together."""
+    """Tell whether all amounts of a call can be read and their sum is not above a limit."""
     paying = [
         effect for effect in effects if effect.counted is not None or effect.kind is EffectKind.PAY
     ]
-    known = all(one.amount is not None and one.amount >= 0 for one in paying)
+    known = all(effect.amount is not None and effect.amount >= 0 for effect in paying)
     return bool(paying) and known and amount_of(paying) <= most
 
 
 def arguments_json(arguments: Mapping[str, Any]) -> str:
-    """Return arguments as their tool has read them, as JSON that people may change."""
+    """Return arguments as their tool reads them, as JSON that people may edit."""
     return json.dumps(arguments, ensure_ascii=False, default=_plain)
 
 
 def exact_arguments(arguments: Mapping[str, Any]) -> str:
-    """Return arguments as a text that is the same for the same arguments and no others."""
+    """Return arguments as a text that is equal only for equal arguments."""
     return json.dumps(arguments, ensure_ascii=False, default=_plain, sort_keys=True)
 
 
@@ -652,8 +685,8 @@ MAX_ANNOUNCED = 3_000
 """How many characters of a call's arguments a message in a channel shows."""
 _MAX_SPELLED = 300
 _MIN_LINE = 80
-"""So much of each argument is shown at least, however many there are."""
-# Letters and marks that show nothing; what else does is no printable character to Python.
+"""The least number of characters that is shown of each argument."""
+# Blank letters and marks that Python counts as printable.
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
@@ -662,9 +695,9 @@ _MIXED_WITH_LATIN = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "FULLWIDTH", "
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _EFFECTS = {
-    EffectKind.READ: ("look at", "look at something"),
+    EffectKind.READ: ("look at", "read something"),
     EffectKind.REMEMBER: ("change its memory:", "change its memory"),
-    EffectKind.FETCH: ("ask", "ask a host outside"),
+    EffectKind.FETCH: ("ask", "contact an outside host"),
     EffectKind.SEND: ("send something to", "send something"),
     EffectKind.WRITE: ("write", "write something"),
     EffectKind.RUN: ("run", "run a program"),
@@ -672,34 +705,34 @@ _EFFECTS = {
     EffectKind.PAY: ("pay", "pay"),
     EffectKind.GRANT: ("give access to", "give access"),
 }
-"""What each kind of effect is called, with and without something that it is done to."""
+"""The words for each kind of effect, with and without a target."""
 _UNREADABLE = "an amount that cannot be read"
 _UNREADABLE_ARGUMENTS = "(some of its arguments cannot be read)"
 _UNDECLARED = "do something that its tool does not declare"
 
 
-def visible(text: str) -> str:
-    r"""Return a text on one line in which nothing is invisible or moves other characters.
+def visible_line(text: str) -> str:
+    r"""Return a text on one line, without invisible or reordering characters.
 
     Line breaks, controls, marks that turn the direction of text, zero-width characters and unusual
     spaces are spelled out, such as `\n` and `\u202e`.
     """
     if not text.isprintable():
         text = "".join(char if char.isprintable() else _spelled(char) for char in text)
-    return _BLANK.sub(lambda found: _spelled(found[0]), text) if not text.isascii() else text
+    return _BLANK.sub(lambda match: _spelled(match[0]), text) if not text.isascii() else text
 
 
 def _spelled(char: str) -> str:
-    # As JSON has it, so that arguments in which something is spelled out can still be edited.
+    # As in JSON, so that arguments with escaped characters can still be edited.
     return _ESCAPES.get(char) or json.dumps(char)[1:-1]
 
 
 def effects_in_words(effects: Iterable[Effect]) -> str:
-    """Return what a call would do, as people say it: to whom, what, how much; never cut."""
-    said: list[str] = []
+    """Return the effects of a call in words: to whom, what, how much; never shortened."""
+    phrases: list[str] = []
     for effect in effects:
         if effect.kind is EffectKind.UNDECLARED:
-            said.append(_UNDECLARED)
+            phrases.append(_UNDECLARED)
             continue
         with_targets, alone = _EFFECTS[effect.kind]
         words = with_targets if effect.targets else alone
@@ -707,16 +740,16 @@ def effects_in_words(effects: Iterable[Effect]) -> str:
             words += f" {_amount(effect)}"
             words += " to" if effect.kind is EffectKind.PAY and effect.targets else ""
         more = f" {_UNREADABLE_ARGUMENTS}" if effect.unreadable else ""
-        said.append(f"{words} {', '.join(map(target_in_words, effect.targets))}".rstrip() + more)
-    return "; ".join(said)
+        phrases.append(f"{words} {', '.join(map(target_in_words, effect.targets))}".rstrip() + more)
+    return "; ".join(phrases)
 
 
 def target_in_words(target: str) -> str:
-    """Return a name or address so that where it ends, and what is odd about it, can be seen."""
-    shown = visible(target)
-    if shown != target or not _PLAIN_TARGET.fullmatch(target):
-        shown = visible(json.dumps(target, ensure_ascii=False))
-    return f"{shown} ({mixed})" if (mixed := _mixed_letters(target)) else shown
+    """Return a name or address so that its end and unusual characters are visible."""
+    spelling = visible_line(target)
+    if spelling != target or not _PLAIN_TARGET.fullmatch(target):
+        spelling = visible_line(json.dumps(target, ensure_ascii=False))
+    return f"{spelling} ({mixed})" if (mixed := _mixed_letters(target)) else spelling
 
 
 def amount_in_words(amount: float) -> str:
@@ -731,7 +764,7 @@ def _amount(effect: Effect) -> str:
 
 
 def _mixed_letters(text: str) -> str:
-    """Return what is to be said of a text whose letters look like others; mostly nothing."""
+    """Return a warning about letters that look like other letters; mostly empty."""
     if text.isascii():
         return ""
     for word in re.findall(r"\w+", text):
@@ -746,30 +779,32 @@ def _mixed_letters(text: str) -> str:
 
 
 def argument_lines(arguments: str) -> list[str]:
-    """Return arguments as they are read by the tool, a line for each; no value has two lines."""
+    """Return arguments as the tool reads them, exactly one line for each."""
     try:
-        read = json.loads(arguments or "{}")  # of a key that is there twice, the last value counts
+        read = json.loads(arguments or "{}")  # if a key occurs twice, the last value counts
     except ValueError:
-        return [visible(arguments)]
-    return [visible(line) for line in json.dumps(read, indent=2, ensure_ascii=False).split("\n")]
+        return [visible_line(arguments)]
+    return [
+        visible_line(line) for line in json.dumps(read, indent=2, ensure_ascii=False).split("\n")
+    ]
 
 
 def spell_call(name: str, arguments: str) -> str:
-    """Return a call on one line; of long arguments it says how much is left out."""
+    """Return a call on one line; long arguments are cut, with the number of characters cut."""
     with contextlib.suppress(ValueError):
         arguments = json.dumps(json.loads(arguments or "{}"), ensure_ascii=False)
-    shown = visible(arguments)
-    if len(shown) > _MAX_SPELLED:
-        shown = f"{shown[:_MAX_SPELLED]} … and {len(shown) - _MAX_SPELLED:,} characters more"
-    return f"{visible(name)}({shown})"
+    text = visible_line(arguments)
+    if len(text) > _MAX_SPELLED:
+        text = f"{text[:_MAX_SPELLED]} … and {len(text) - _MAX_SPELLED:,} characters more"
+    return f"{visible_line(name)}({text})"
 
 
 def call_lines(approval: ApprovalRecord, most: int | None = None) -> list[str]:
-    """Return the call of a question as whoever answers must see it.
+    """Return the call of an approval as its reviewer must see it.
 
-    First what it would do to whom, which is never cut; then the tool and all of its arguments. If
-    these have more than `most` characters, long ones are cut in their middles, and a line says by
-    how much and where all can be seen. Of a tool that does not declare what it does, all is shown.
+    First the effects and their targets, which are never cut; then the tool and all its arguments.
+    If these have more than `most` characters, long ones are cut in the middle, and a line says how
+    much was cut and how to see it all. Without declared effects, arguments are never cut.
     """
     if not approval.tool:
         return []
@@ -779,12 +814,12 @@ def call_lines(approval: ApprovalRecord, most: int | None = None) -> list[str]:
     if most is not None and not any(effect.kind is EffectKind.UNDECLARED for effect in effects):
         lines, lost = _cut(lines, most)
     head = [f"It would {effects}."] if (effects := effects_in_words(effects)) else []
-    said = [f"{lost:,} characters are cut here. {whole_at(approval.id)}"] if lost else []
-    return [*head, visible(approval.tool), *lines, *said]
+    note = [f"{lost:,} characters are cut here. {whole_at(approval.id)}"] if lost else []
+    return [*head, visible_line(approval.tool), *lines, *note]
 
 
 def whole_at(approval_id: str) -> str:
-    """Return where a question can be seen whole."""
+    """Return the command that shows a whole question."""
     return f'"asterism approval show {approval_id}" shows all of it.'
 
 
@@ -807,22 +842,22 @@ def _cut(lines: list[str], most: int) -> tuple[list[str], int]:
             width = middle_width
         else:
             longest = middle_width - 1
-    shown: list[str] = []
+    result: list[str] = []
     for line in lines:
         if (over := len(line) - width) <= 0:
-            shown.append(line)
+            result.append(line)
             continue
         tail = width // 3
-        shown.append(f"{line[: width - tail]} … {over:,} characters cut … {line[-tail:]}")
+        result.append(f"{line[: width - tail]} … {over:,} characters cut … {line[-tail:]}")
         lost += over
-    return shown, lost
+    return result, lost
 
 
 def announcement(approval: ApprovalRecord) -> str:
-    """Return a question as people read it in a channel: the exact call, why, how to answer."""
+    """Return a question for a channel: the exact call, the reason, how to answer."""
     again = f" (asked {approval.rounds} times)" if approval.rounds > 1 else ""
-    lines = [f"{visible(approval.question)}{again}", *call_lines(approval, MAX_ANNOUNCED)]
+    lines = [f"{visible_line(approval.question)}{again}", *call_lines(approval, MAX_ANNOUNCED)]
     if approval.reason and approval.reason not in approval.question:
-        lines.append(f"Asked because {visible(approval.reason)}.")
+        lines.append(f"Asked because {visible_line(approval.reason)}.")
     lines.append(f'Answer "approve {approval.id}" or "deny {approval.id} WHY".')
     return "\n".join(lines)

@@ -1,24 +1,26 @@
-"""Search: what is asked of memory, and what is found."""
+"""Search: queries to memory, and their hits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from asterism.errors import InvalidInput
+from asterism.records import dataclass
+from asterism.times import Moment
 from asterism.types.memory import Source
 
 DOMAINS = ("messages", "passages", "documents", "blocks", "summaries")
-"""Where can be searched: what was said, what agents keep, what sources hold, and what a context
-is made of."""
+"""The searchable domains: messages, passages of agents, documents of sources, blocks and
+summaries."""
 ROLES = ("user", "assistant")
 MAX_HITS = 1_000
-"""How many hits one search returns at most; `offset` leads on."""
+"""The most hits of one search; `offset` gets the next page."""
 MAX_NEIGHBOURS = 50
 
 
 class HitKind(StrEnum):
-    """What was found."""
+    """The kinds of hits."""
 
     MESSAGE = "message"
     PASSAGE = "passage"
@@ -30,18 +32,18 @@ class HitKind(StrEnum):
 
 
 class ReasonKind(StrEnum):
-    """By what a hit was found."""
+    """The reasons why a hit was found."""
 
     WORDS = "words"
     MEANING = "meaning"
     DATE = "date"
     SPEAKER = "speaker"
     PHRASE = "phrase"
-    """The very words that stand in quotes in the query."""
+    """The exact words that are in quotes in the query."""
     PREFIX = "prefix"
-    """Words that begin like one in the query that ends in `*`."""
+    """Words that begin with a prefix in the query, such as `auto*`."""
     NEWEST = "newest"
-    """The query has no word, so that the newest come first."""
+    """The query has no words, so the newest hits come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class MatchReason:
 
     kind: ReasonKind
     text: str = ""
-    """What to show beside the kind: the words, how near, which days, who."""
+    """The details of the reason: the words, the distance, the days, the speaker."""
 
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.text}" if self.text else self.kind.value
@@ -58,37 +60,39 @@ class MatchReason:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked; any text will do, and filters narrow where it is looked for."""
+    """A query: any text, with filters that narrow the search."""
 
     text: str
     domains: tuple[str, ...] = DOMAINS
     speaker: str | None = None
-    """Only what this one said: a person's name or id, an account as `channel:sender` or by the
-    sender alone, `owner`, or an agent's name."""
+    """Only messages of this speaker: a person's name or id, an account as `channel:sender` or by
+    the sender alone, `owner`, or an agent's name."""
     role: str | None = None
     """Only messages of `user` or `assistant`."""
     since: int | None = None
-    """Only what is of this moment or later."""
+    """Only texts of this moment or later."""
     until: int | None = None
-    """Only what is of this moment or earlier."""
+    """Only texts of this moment or earlier."""
     tags: tuple[str, ...] = ()
-    """Only passages that have all of these."""
+    """Only passages with all of these tags."""
     source: str | None = None
     """Only documents of the source with this name or id."""
     limit: int = 10
     offset: int = 0
-    """How many of the best hits are left out: the pages before."""
+    """How many of the best hits to skip: those on earlier pages."""
     moment: int | None = None
-    """As memory was then; None: now."""
+    """Search memory as it was at this moment; None: now."""
     neighbours: int = 0
     """How many texts before and after each hit come with it."""
 
     def __post_init__(self) -> None:
-        for one in self.domains:
-            if one not in DOMAINS:
-                raise InvalidInput(f"{one!r} cannot be searched. There are: {', '.join(DOMAINS)}.")
+        for domain in self.domains:
+            if domain not in DOMAINS:
+                raise InvalidInput(
+                    f"{domain!r} is not a search domain. Use one of: {', '.join(DOMAINS)}."
+                )
         if self.role is not None and self.role not in ROLES:
-            raise InvalidInput(f"Nobody speaks as {self.role!r}. There are: {', '.join(ROLES)}.")
+            raise InvalidInput(f"{self.role!r} is not a role. Use one of: {', '.join(ROLES)}.")
         for name, value, least, most in (
             ("limit", self.limit, 1, MAX_HITS),
             ("neighbours", self.neighbours, 0, MAX_NEIGHBOURS),
@@ -105,20 +109,20 @@ class Query:
             )
 
     @property
-    def looked_at(self) -> tuple[str, ...]:
-        """The domains that can have a hit at all, since some filters are of one kind of text."""
-        left = [one for one in DOMAINS if one in self.domains]
+    def searched_domains(self) -> tuple[str, ...]:
+        """The domains that can have hits: some filters apply to one kind of text only."""
+        left = [domain for domain in DOMAINS if domain in self.domains]
         if self.role is not None or self.speaker is not None:
-            left = [one for one in left if one == "messages"]
+            left = [domain for domain in left if domain == "messages"]
         if self.tags:
-            left = [one for one in left if one in ("passages", "documents")]
+            left = [domain for domain in left if domain in ("passages", "documents")]
         if self.source is not None:
-            left = [one for one in left if one == "documents"]
+            left = [domain for domain in left if domain == "documents"]
         return tuple(left)
 
     @property
     def last(self) -> int | None:
-        """The moment after which nothing is looked at."""
+        """The latest moment of the texts to search."""
         ends = [end for end in (self.moment, self.until) if end is not None]
         return min(ends) if ends else None
 
@@ -129,14 +133,16 @@ class Neighbour:
 
     id: str
     text: str
-    at: int
+    at_ms: int
     speaker: str
     source: Source
+
+    at = Moment()
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something that was found."""
+    """One hit of a search."""
 
     kind: HitKind
     id: str
@@ -144,39 +150,48 @@ class Hit:
     text: str
     score: float
     why: tuple[MatchReason, ...]
-    at: int
-    """When it was said or became known."""
+    at_ms: int
+    """When it was said or stored."""
     source: Source
     agent_id: str = ""
-    """Whose memory it was found in."""
+    """The agent whose memory it is in."""
     speaker: str = ""
-    """Who said it, by the name to show; empty where nobody did."""
+    """The speaker, by the name to show; empty if there is none."""
     where: str = ""
-    """Where it is, to show: a document's path, a block's label, a room."""
+    """The place to show: a document's path, a block's label, a room."""
     matched: tuple[str, ...] = ()
-    """The words that were found, as they are written in the text."""
+    """The matching words, as they are written in the text."""
     before: tuple[Neighbour, ...] = ()
     after: tuple[Neighbour, ...] = ()
+    relevance: float | None = None
+    """How likely it has to do with the query, from 0 to 1, whatever the size of the memory; None if
+    the query has no words. Hits are in the order of their scores all the same."""
+    beside: str = ""
+    """The id of the hit that it surrounds, where it was found only by the words of that one."""
+    steps: int = 0
+    """How many texts after that hit it comes; negative: before it."""
+
+    at = Moment()
 
     @property
     def reason(self) -> str:
         """Why it was found, in one line."""
-        return "; ".join(str(one) for one in self.why)
+        return "; ".join(str(signal) for signal in self.why)
 
     @property
     def sources(self) -> list[Source]:
-        """Where all that it brings to light comes from."""
-        return [self.source, *(one.source for one in (*self.before, *self.after))]
+        """The sources of the hit and of the texts around it."""
+        return [self.source, *(hit.source for hit in (*self.before, *self.after))]
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search has found, the best first."""
+    """The hits of a search, the best first."""
 
     hits: list[Hit] = field(default_factory=list[Hit])
     total: int = 0
-    """How many texts have anything to do with the query, of all pages."""
+    """The number of matching texts on all pages."""
     more: bool = False
     """Whether there is a next page."""
     notes: tuple[str, ...] = ()
-    """What the asker should know of the search itself, such as that vectors are still made."""
+    """Notes about the search itself, such as that vectors are still being made."""

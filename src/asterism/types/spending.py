@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import ROUND_CEILING, Decimal
 from enum import StrEnum
 
+from asterism.records import dataclass
 from asterism.types.turns import Usage
 
 NANO = 1_000_000_000
 _MILLION = 1_000_000
 IMAGE_TOKENS = 8_192
-"""The most tokens that an image counts for, unless a price says otherwise."""
+"""The most tokens of an image, unless a price says otherwise."""
 
 
 def nano(dollars: Decimal | float | str) -> int:
@@ -23,11 +24,11 @@ def nano(dollars: Decimal | float | str) -> int:
 
 
 def dollars(amount: int) -> str:
-    """Return nano-dollars as people write them: cents, or two telling digits of less."""
+    """Return nano-dollars as people write them: cents, or two significant digits below that."""
     if amount == 0 or abs(amount) >= NANO // 100:
         return f"${Decimal(amount) / NANO:,.2f}"
-    shown = Decimal(amount) / NANO
-    return f"${shown:.{1 - shown.adjusted()}f}"
+    value = Decimal(amount) / NANO
+    return f"${value:.{1 - value.adjusted()}f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Price:
     image_tokens: int = IMAGE_TOKENS
     """The most tokens that one image counts for."""
     long_from: int = 0
-    """With more tokens in than this, `long` holds for the whole call; 0 for never."""
+    """With more input tokens than this, `long` is the price of the whole call; 0: never."""
     long: Price | None = None
 
     @property
@@ -82,7 +83,7 @@ FREE = Price()
 
 
 class Span(StrEnum):
-    """How long a cap runs until it starts anew."""
+    """The period of a cap."""
 
     DAY = "day"
     MONTH = "month"
@@ -90,10 +91,10 @@ class Span(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The most that may be spent by somebody in a day or a month."""
+    """The most that a scope may spend in a day or a month."""
 
     scope: str
-    """`all`, or whose cap it is: `agent:ID`, `person:CHANNEL:SENDER`, `group:NAME`."""
+    """`all`, or the owner of the cap: `agent:ID`, `person:CHANNEL:SENDER`, `group:NAME`."""
     span: Span
     amount: int
     who: str
@@ -121,11 +122,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """On whose account a call goes: an agent's, and a person's or a group's if there is one."""
+    """The accounts that a call counts for: an agent's, and a person's or a group's, if any."""
 
     agent_id: str
     agent: str
-    """The agent's name, by which caps are set."""
+    """The agent's name, which caps refer to."""
     person: str | None = None
     """The account that spoke, as `channel:sender`."""
     group: str | None = None
@@ -133,17 +134,17 @@ class Payer:
     @property
     def scopes(self) -> tuple[str, ...]:
         """Every scope that a call counts in."""
-        found = ["all", f"agent:{self.agent_id}"]
+        scopes = ["all", f"agent:{self.agent_id}"]
         if self.group is not None:
-            found.append(f"group:{self.group}")
+            scopes.append(f"group:{self.group}")
         if self.person is not None:
-            found.append(f"person:{self.person}")
-        return tuple(found)
+            scopes.append(f"person:{self.person}")
+        return tuple(scopes)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Every cap there is, and how days are told apart."""
+    """All caps, and the time zone of their days."""
 
     all: Limit = field(default_factory=Limit)
     agents: Mapping[str, Limit] = field(default_factory=dict[str, Limit])
@@ -152,14 +153,14 @@ class Budget:
     each_person: Limit = field(default_factory=Limit)
     groups: Mapping[str, Limit] = field(default_factory=dict[str, Limit])
     warn_at: float = 0.8
-    """The part of a cap at which the owner is told."""
+    """The share of a cap at which the owner gets a notice."""
     max_output: int = 8_192
-    """The most tokens that a call under a cap may write, unless it says so itself."""
+    """The most tokens that a call under a cap may write, unless the call sets its own limit."""
     zone: tzinfo = UTC
 
     def caps(self, payer: Payer) -> list[Cap]:
-        """Return the caps that a call on this account is under."""
-        found = self.all.caps("all", "everything", "budget")
+        """Return the caps for a call of this payer."""
+        caps = self.all.caps("all", "everything", "budget")
         for kind, name, scope, named, each in (
             ("agent", payer.agent, f"agent:{payer.agent_id}", self.agents, self.each_agent),
             ("group", payer.group, f"group:{payer.group}", self.groups, None),
@@ -171,8 +172,8 @@ class Budget:
             if limit is None and each is not None:
                 limit, setting = each, f"budget.each_{kind}"
             if limit is not None:
-                found += limit.caps(scope, f"the {kind} {name}", setting)
-        return found
+                caps += limit.caps(scope, f"the {kind} {name}", setting)
+        return caps
 
     def today(self, now: int) -> date:
         """Return the day that a time in milliseconds falls on."""
@@ -184,7 +185,7 @@ class Budget:
         return {Span.DAY: f"{day:%Y-%m-%d}", Span.MONTH: f"{day:%Y-%m}"}
 
     def renewal(self, span: Span, now: int) -> str:
-        """Return in words when a cap starts anew."""
+        """Return in words when a cap is reset."""
         day = self.today(now)
         following = day + timedelta(days=1)
         if span is Span.MONTH:
@@ -197,16 +198,16 @@ def _quoted(name: str) -> str:
 
 
 class ChargeState(StrEnum):
-    """Where the money of one call stands."""
+    """The state of the money for one call."""
 
     RESERVED = "reserved"
-    """Held at the worst case until it is known what the call costs."""
+    """Reserved at the worst case until the cost is known."""
     SETTLED = "settled"
-    """The vendor has said how many tokens it was."""
+    """The vendor has reported the number of tokens."""
     PRESUMED = "presumed"
-    """Nobody can tell whether it was billed; its worst case counts."""
+    """It is unknown whether it was billed; the worst case counts."""
     RELEASED = "released"
-    """Refused before anything was produced: nothing was billed."""
+    """Refused before it produced anything: nothing was billed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +225,18 @@ class Charge:
     month: str
     state: ChargeState
     amount: int
-    """The worst case while reserved or presumed, else what it cost."""
+    """The worst case while reserved or presumed, else the cost."""
     at: int
     until: int = 0
-    """When its turn has ended for sure."""
+    """When its turn has certainly ended."""
     usage: Usage = field(default_factory=Usage)
     worst: int = 0
-    """What was reserved; 0 where nothing was."""
+    """The reserved amount; 0 if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What was spent in one scope in one period."""
+    """The spending of one scope in one period."""
 
     scope: str
     period: str
@@ -245,7 +246,7 @@ class Total:
 
     @property
     def counted(self) -> int:
-        """What counts against a cap."""
+        """The amount that counts against a cap."""
         return self.spent + self.presumed + self.reserved
 
 
@@ -269,14 +270,14 @@ class SpendLine:
     calls: int
     usage: Usage
     cost: int | None
-    """What was spent for sure, in nano-dollars; None where the model has no known price."""
+    """The certain spending, in nano-dollars; None if the price of the model is not known."""
     presumed: int = 0
     reserved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What was spent in some days, and how the caps stand."""
+    """The spending of some days, and the state of the caps."""
 
     first: str
     last: str

@@ -6,31 +6,34 @@ import base64
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, cast
 
 import orjson
 
 from asterism.errors import InvalidInput
-from asterism.times import days_text
-from asterism.types.agents import OWNER, Audience, Blob, Trust, When, least_trusted, turn_id_for
+from asterism.records import dataclass
+from asterism.times import Moment, OptionalMoment, days_text, zone_named
+from asterism.types.agents import OWNER, Audience, Blob, Trust, least_trusted, turn_id_for
 
 
 class TurnState(StrEnum):
-    """Where a turn stands."""
+    """The state of a turn."""
 
     WAITING = "waiting"
     """Accepted, in the inbox."""
     OPEN = "open"
-    """Under way, or interrupted and to be taken up again."""
+    """Running, or interrupted and waiting to continue."""
     PARKED = "parked"
     """Waits for a person's decision."""
     DONE = "done"
     FAILED = "failed"
     """Ended with an explanation instead of an answer."""
     STOPPED = "stopped"
-    """Ended because a person said so."""
+    """Stopped by a person."""
 
 
 class RetrySafety(StrEnum):
@@ -41,9 +44,9 @@ class RetrySafety(StrEnum):
     REPEATABLE = "repeatable"
     """Running it again with the same key is harmless."""
     CHECKABLE = "checkable"
-    """It can be asked whether the effect with this key happened."""
+    """The tool can check whether the effect with this key happened."""
     UNKNOWN = "unknown"
-    """Nobody can tell: reported, never repeated."""
+    """It is unknown whether it happened: reported, never repeated."""
 
 
 class EntryKind(StrEnum):
@@ -56,54 +59,64 @@ class EntryKind(StrEnum):
     ONCE = "once"
 
 
+END = "end"
+"""The key of the message that tells an agent how its turn ended, if it ended without an answer."""
 WIRE_KINDS = frozenset({EntryKind.MESSAGE, EntryKind.REPLY, EntryKind.RESULT})
 
 
 class ResultState(StrEnum):
-    """What became of a tool call."""
+    """The state of a tool call."""
 
     OK = "ok"
     FAILED = "failed"
-    """It ran, and raised an error or was cut short."""
+    """It ran, and raised an error or was stopped."""
     UNKNOWN = "unknown"
     """It may or may not have happened."""
     WAITING = "waiting"
-    """A person is asked."""
+    """It waits for an approval."""
     DENIED = "denied"
-    """A policy or a person does not allow it."""
+    """A policy or a person denied it."""
     NOT_RUN = "not_run"
-    """It could not be run: no such tool, other arguments, a rule, or the turn ended before it."""
+    """It was not run: unknown tool, invalid arguments, a rule, or the turn ended before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of a tool call."""
+    """The result of a tool call."""
 
     state: ResultState
     text: str
     """What the model reads. It may come from anywhere, and says nothing about the state."""
+    empty: bool = False
+    """Whether it looked for something and found nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultMeta:
-    """What the journal keeps beside the result of a tool call."""
+    """The metadata of a tool call's result in the journal."""
 
     state: ResultState = ResultState.OK
     trust_levels: tuple[Trust, ...] = ()
-    """How far the sources of its text are trusted; none: the system's own words."""
+    """The trust of the sources of its text; empty: text of the system itself."""
     audiences: tuple[str, ...] = ()
-    """Who may see its text, all of these."""
+    """The audiences of its text; a person needs to be in all of them."""
     rule: str | None = None
     """The key of the rule that refused the call."""
     needs: str | None = None
-    """The tool that has to be called first, if that is what the rule wants."""
+    """The tool that has to be called first, if the rule requires one."""
     approval: str | None = None
-    """The question that the call waits for, by its id and in words."""
+    """The approval that the call waits for: its id and its question."""
     question: str | None = None
+    empty: bool = False
+    """Whether it looked for something and found nothing."""
+    repeats: str | None = None
+    """The key of the earlier call of the turn that it repeats, and whose result it was given."""
+    dropped: bool = False
+    """Whether models do not see it, nor the reply that made the call."""
 
     def to_json(self) -> str | None:
         """Return it as it is stored; None for the result of a call that just succeeded."""
-        kept: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "state": None if self.state is ResultState.OK else self.state.value,
             "trust_levels": sorted({trust.value for trust in self.trust_levels}),
             "audiences": sorted(set(self.audiences)),
@@ -111,24 +124,30 @@ class ResultMeta:
             "needs": self.needs,
             "approval": self.approval,
             "question": self.question,
+            "empty": self.empty,
+            "repeats": self.repeats,
+            "dropped": self.dropped,
         }
-        kept = {name: value for name, value in kept.items() if value}
-        return orjson.dumps(kept).decode() if kept else None
+        fields = {name: value for name, value in fields.items() if value}
+        return orjson.dumps(fields).decode() if fields else None
 
     @staticmethod
     def from_json(meta: str | None) -> ResultMeta:
         """Read what is stored."""
         if not meta:
             return _JUST_OK
-        kept: dict[str, Any] = orjson.loads(meta)
+        fields: dict[str, Any] = orjson.loads(meta)
         return ResultMeta(
-            ResultState(kept.get("state", ResultState.OK)),
-            tuple(map(Trust, kept.get("trust_levels", ()))),
-            tuple(kept.get("audiences", ())),
-            kept.get("rule"),
-            kept.get("needs"),
-            kept.get("approval"),
-            kept.get("question"),
+            ResultState(fields.get("state", ResultState.OK)),
+            tuple(map(Trust, fields.get("trust_levels", ()))),
+            tuple(fields.get("audiences", ())),
+            fields.get("rule"),
+            fields.get("needs"),
+            fields.get("approval"),
+            fields.get("question"),
+            fields.get("empty", False),
+            fields.get("repeats"),
+            fields.get("dropped", False),
         )
 
 
@@ -145,53 +164,55 @@ class Entry:
     key: str
     body: bytes
     meta: str | None
-    at: int
+    at_ms: int
+
+    at = Moment()
 
     @property
     def result(self) -> ToolResult | None:
-        """What came of a call, if this is an entry of a result."""
+        """The result of a call, if this entry records one."""
         if self.kind is not EntryKind.RESULT:
             return None
         return ToolResult(ResultMeta.from_json(self.meta).state, text_of(self.body))
 
     @property
     def is_decision(self) -> bool:
-        """Whether it is what a person decided, with which a parked turn goes on."""
+        """Whether it is a person's decision that resumes a parked turn."""
         return self.kind is EntryKind.ONCE and self.key.endswith("/decision")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageMeta:
-    """What the journal keeps beside the message that opened a turn."""
+    """The metadata of the message that opened a turn."""
 
     sender: str | None = None
-    """Who said it, by their name in the channel; None: the owner, or a person who acts by verbs."""
+    """The sender, by their name in the channel; None: the owner, or a person who acts by verbs."""
     schema: str | None = None
-    """The JSON schema that the answer must fulfil."""
+    """The JSON schema of the answer."""
     participants: str | None = None
     """Those present, as JSON."""
 
     def to_json(self) -> str | None:
         """Return it as it is stored; None if there is nothing to keep."""
-        kept = {
+        fields = {
             "sender": self.sender,
             "schema": self.schema,
             "participants": self.participants,
         }
-        kept = {name: value for name, value in kept.items() if value}
-        return orjson.dumps(kept).decode() if kept else None
+        fields = {name: value for name, value in fields.items() if value}
+        return orjson.dumps(fields).decode() if fields else None
 
     @staticmethod
     def from_json(meta: str | None) -> MessageMeta:
         """Read what is stored."""
         if not meta:
             return _BY_OWNER
-        kept: dict[str, Any] = orjson.loads(meta)
-        return MessageMeta(kept.get("sender"), kept.get("schema"), kept.get("participants"))
+        fields: dict[str, Any] = orjson.loads(meta)
+        return MessageMeta(fields.get("sender"), fields.get("schema"), fields.get("participants"))
 
     @property
     def person(self) -> str | None:
-        """The id of the person who said it, where nobody is named by an account."""
+        """The id of the person who said it, if the sender is not an account."""
         if self.sender or not self.participants:
             return None
         persons: list[str] = orjson.loads(self.participants)["persons"]
@@ -202,18 +223,18 @@ _BY_OWNER = MessageMeta()
 
 
 def trust_of(meta: str | None, turn: str | None) -> Trust:
-    """Return how far an entry is trusted: as it says itself, else as all that its turn has read.
+    """Return the trust of an entry: its own, or else the lowest trust of what its turn has read.
 
     Args:
-        meta: What is kept beside the entry.
-        turn: The least trusted content that was in the context of its turn; None: the owner's.
+        meta: The metadata of the entry.
+        turn: The lowest trust in the context of its turn; None: the owner's.
     """
     if meta is not None and ('"trust"' in meta or '"trust_levels"' in meta):
-        kept: dict[str, Any] = orjson.loads(meta)
-        if "trust" in kept:
-            return Trust(kept["trust"])
-        if kept.get("trust_levels"):
-            return least_trusted(map(Trust, kept["trust_levels"]))
+        fields: dict[str, Any] = orjson.loads(meta)
+        if "trust" in fields:
+            return Trust(fields["trust"])
+        if fields.get("trust_levels"):
+            return least_trusted(map(Trust, fields["trust_levels"]))
     return Trust(turn) if turn is not None else Trust.OWNER
 
 
@@ -222,22 +243,24 @@ class Usage:
     """Tokens of one model call, or the sum over a turn."""
 
     input: int = 0
-    """Tokens in, those from the vendor's cache among them."""
+    """Input tokens, including those from the vendor's cache."""
     output: int = 0
     cached: int = 0
     written: int = 0
-    """Tokens in that the vendor put into its cache, which some charge extra for."""
+    """Input tokens that the vendor wrote to its cache; some vendors charge extra for them."""
     estimated: bool = field(default=False, compare=False)
-    """Whether the vendor did not count, so that it is a guess."""
+    """Whether it is an estimate, because the vendor did not count."""
+    discarded: int = field(default=0, compare=False)
+    """Input tokens of earlier attempts at the same request, whose replies were not used."""
 
     @classmethod
-    def estimate(cls, sent: int, said: int) -> Usage:
-        """Guess the tokens of a call from its bytes, for servers that do not count them."""
-        return cls(input=-(-sent // 4), output=-(-said // 4), estimated=True)
+    def estimate(cls, sent: int, received: int) -> Usage:
+        """Estimate the tokens of a call from its bytes, for servers that do not count them."""
+        return cls(input=-(-sent // 4), output=-(-received // 4), estimated=True)
 
     @property
     def total(self) -> int:
-        """Tokens in and out."""
+        """Input and output tokens."""
         return self.input + self.output
 
     def __add__(self, other: Usage) -> Usage:
@@ -247,6 +270,7 @@ class Usage:
             self.cached + other.cached,
             self.written + other.written,
             self.estimated or other.estimated,
+            self.discarded + other.discarded,
         )
 
 
@@ -260,8 +284,33 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class SentContext:
+    """What a model was sent of a context, by reference."""
+
+    skipped: int = 0
+    """How many of the first messages were left out."""
+    compact: bool = False
+    """Whether it was the short prompt for small models."""
+    tools: str = ""
+    """The id of the blob with the descriptions of the tools; empty: there were none."""
+    message_tools: str = ""
+    """The same for tools that only the latest message seemed to need."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What is kept of it beside a reply: what is not as usual."""
+        fields = {
+            "skipped": self.skipped,
+            "compact": self.compact,
+            "tools": self.tools,
+            "message_tools": self.message_tools,
+        }
+        return {name: value for name, value in fields.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model said: text, calls, or both."""
+    """The reply of a model: text, calls, or both."""
 
     text: str = ""
     calls: tuple[Call, ...] = ()
@@ -269,12 +318,12 @@ class Reply:
     usage: Usage = field(default_factory=Usage)
     finish: str = "stop"
     thought: bytes = b""
-    """The vendor's own record of its reasoning as JSON, which it may want back in this turn."""
+    """The vendor's record of its reasoning as JSON, to send back in this turn if needed."""
     model: str = ""
-    """Which model of the agent's chain said it, as `vendor:name`."""
+    """The model of the agent's chain that wrote it, as `vendor:name`."""
 
-    def said_by(self, model: str) -> Reply:
-        """Return the reply with the name of who said it."""
+    def with_model(self, model: str) -> Reply:
+        """Return the reply with the name of its model."""
         return Reply(
             self.text,
             self.calls,
@@ -301,36 +350,42 @@ class Reply:
             message["content"] = ""
         return orjson.dumps(message)
 
-    def meta(self, seen: tuple[int, int, bool] | None = None, trust: Trust = Trust.OWNER) -> str:
-        """Return what is kept beside the wire form, as JSON.
+    def meta(
+        self,
+        epoch: int | None = None,
+        sent: SentContext = SentContext(),
+        trust: Trust = Trust.OWNER,
+    ) -> str:
+        """Return the metadata of the reply, as JSON.
 
-        `seen` tells what the model was sent: the epoch's number, how many messages at the front of
-        the tail were left out, and whether it got the short prompt of small models. `trust` is that
-        of the least trusted text among it.
+        Args:
+            epoch: The number of the epoch whose context was sent to the model.
+            sent: What of it was sent.
+            trust: The lowest trust of the text in it.
         """
-        kept: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "in": self.usage.input,
             "out": self.usage.output,
             "cached": self.usage.cached,
             "finish": self.finish,
         }
-        if seen is not None:
-            kept["epoch"], skipped, compact = seen
-            if skipped:
-                kept["skipped"] = skipped
-            if compact:
-                kept["compact"] = True
+        if epoch is not None:
+            fields |= {"epoch": epoch, **sent.fields}
+        if self.usage.estimated:
+            fields["estimated"] = True
+        if self.usage.discarded:
+            fields["discarded"] = self.usage.discarded
         if self.calls or trust is not Trust.OWNER:
-            kept["trust"] = trust.value  # else it is that of the turn
+            fields["trust"] = trust.value  # else it is that of the turn
         if self.usage.written:
-            kept["written"] = self.usage.written
+            fields["written"] = self.usage.written
         if self.model:
-            kept["model"] = self.model
+            fields["model"] = self.model
         if self.reasoning:
-            kept["reasoning"] = self.reasoning
+            fields["reasoning"] = self.reasoning
         if self.thought:
-            kept["thought"] = orjson.Fragment(self.thought)
-        return orjson.dumps(kept).decode()
+            fields["thought"] = orjson.Fragment(self.thought)
+        return orjson.dumps(fields).decode()
 
     @staticmethod
     def from_entry(body: bytes, meta: str | None) -> Reply:
@@ -353,17 +408,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class ReplyMeta:
-    """What the journal keeps beside a reply of a model; `Reply.meta` writes it."""
+    """The metadata of a model's reply in the journal; `Reply.meta` writes it."""
 
     usage: Usage = Usage()
     finish: str = "stop"
     model: str = ""
     epoch: int | None = None
-    """The number of the context that the model was sent; None: not known."""
-    skipped: int = 0
-    """How many messages at the front of the tail were left out."""
-    compact: bool = False
-    """Whether it got the short prompt of small models."""
+    """The number of the context that was sent to the model; None: not known."""
+    sent: SentContext = SentContext()
     reasoning: str = ""
     thought: bytes = b""
     """The vendor's record of its reasoning."""
@@ -371,24 +423,33 @@ class ReplyMeta:
     @staticmethod
     def from_json(meta: str | None) -> ReplyMeta:
         """Read what is stored."""
-        kept: dict[str, Any] = orjson.loads(meta) if meta else {}
+        fields: dict[str, Any] = orjson.loads(meta) if meta else {}
         return ReplyMeta(
             Usage(
-                kept.get("in", 0), kept.get("out", 0), kept.get("cached", 0), kept.get("written", 0)
+                fields.get("in", 0),
+                fields.get("out", 0),
+                fields.get("cached", 0),
+                fields.get("written", 0),
+                fields.get("estimated", False),
+                fields.get("discarded", 0),
             ),
-            kept.get("finish", "stop"),
-            kept.get("model", ""),
-            kept.get("epoch"),
-            kept.get("skipped", 0),
-            kept.get("compact", False),
-            kept.get("reasoning", ""),
-            orjson.dumps(kept["thought"]) if "thought" in kept else b"",
+            fields.get("finish", "stop"),
+            fields.get("model", ""),
+            fields.get("epoch"),
+            SentContext(
+                fields.get("skipped", 0),
+                fields.get("compact", False),
+                fields.get("tools", ""),
+                fields.get("message_tools", ""),
+            ),
+            fields.get("reasoning", ""),
+            orjson.dumps(fields["thought"]) if "thought" in fields else b"",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """A turn as the store knows it."""
+    """A turn as it is stored."""
 
     id: str
     agent_id: str
@@ -397,24 +458,28 @@ class TurnRecord:
     reply_to: str | None
     first_seq: int
     last_seq: int
-    opened_at: int
-    """When its work began; a turn that is taken up again keeps it."""
-    ended_at: int | None = None
+    opened_at_ms: int
+    """When it started; a resumed turn keeps this time."""
+    ended_at_ms: int | None = None
     usage: Usage = field(default_factory=Usage)
     error: str | None = None
     audience: str | None = None
-    """Who may see what was said in it; None: the owner."""
+    """Who may see its messages; None: the owner."""
     trust: str | None = None
-    """The least trusted content that was in its context; None: the owner's."""
-    arrived_at: int | None = None
-    """When the message came in that it answers; None: not known."""
+    """The lowest trust in its context; None: the owner's."""
+    arrived_at_ms: int | None = None
+    """When the message that it answers came in; None: not known."""
     stopping: str | None = None
-    """Why it is not to go on, if it was stopped while it was open and from another process."""
+    """Why it must not continue, if another process stopped it while it was open."""
+
+    opened_at = Moment()
+    ended_at = OptionalMoment()
+    arrived_at = OptionalMoment()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a turn ended (or that it waits), and what it said."""
+    """How a turn ended (or that it waits), and its answer."""
 
     turn_id: str
     agent_id: str
@@ -425,10 +490,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One thing a watcher sees while a turn is under way.
+    """One event that a watcher sees while a turn is running.
 
     Kinds: `opened`, `text`, `reasoning`, `call`, `progress`, `result`, `again` (a model call is
-    made anew; forget the text of this step), `waiting` (for the store), `gap`, `parked`, `ended`.
+    repeated; discard the text of this step), `waiting` (for the store), `gap`, `parked`, `ended`.
     """
 
     id: str
@@ -440,7 +505,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What came of running a recorded turn again, offline, against what is in the journal."""
+    """The result of replaying a recorded turn offline and comparing it with the journal."""
 
     turn_id: str
     same: bool
@@ -454,9 +519,9 @@ class MessageOrigin:
 
     channel: str = ""
     sender: str | None = None
-    """Who says it, by their name in the channel; None: the owner."""
+    """The sender, by their name in the channel; None: the owner."""
     reply_to: str | None = None
-    """Where in the channel the answer goes; None when whoever asked is waiting or will look."""
+    """Where in the channel the answer goes; None if the sender waits for it or looks it up."""
     room: str | None = None
     """The room of the channel where it is said; None: in private."""
 
@@ -467,7 +532,7 @@ _NAMED_ANSWER = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _YES = re.compile(r"/?(?:yes|y|approve|approved)[\s.!]*", re.IGNORECASE)
-# A yes with a condition is no yes; a no with words is one, and the agent reads the words.
+# A yes with a condition does not count as yes. A no with a reason counts, and the agent reads it.
 _NO = re.compile(
     r"/?(?:(?:no|n|deny|denied)[\s.!]*|no[,:;-]\s*(?P<no>.+)|deny[\s,:;-]+(?P<deny>.+))",
     re.IGNORECASE | re.DOTALL,
@@ -476,33 +541,33 @@ _NO = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class AnswerText:
-    """What a message says if it is an answer to a question."""
+    """A message that answers an approval."""
 
     approved: bool
     approval_id: str | None = None
-    """Which question it names, perhaps by the end of its id; None: the one that waits."""
+    """The id of the approval, or the end of the id; None: the only one that waits."""
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something said to an agent, as a channel hands it in."""
+    """A message to an agent, as a channel passes it on."""
 
     target: str
     """The agent, by its name or id."""
     parts: tuple[str | Blob, ...]
-    """What is said: a text, and images that belong to it."""
+    """The content: a text and its images."""
     origin: MessageOrigin = MessageOrigin()
     external_id: str | None = None
     """The message's id in its channel; the same id again is the same message."""
     participants: tuple[str, ...] = ()
-    """Who else is there, by their names in the channel."""
+    """The other people present, by their names in the channel."""
     schema: str | None = None
-    """The JSON schema that the answer must fulfil."""
+    """The JSON schema of the answer."""
 
     @property
     def text(self) -> str:
-        """What is said in words."""
+        """The text of all parts."""
         return "".join(part for part in self.parts if isinstance(part, str))
 
     @property
@@ -512,29 +577,29 @@ class Message:
 
     @property
     def answer(self) -> AnswerText | None:
-        """What it says if it is an answer to a question; None if it is anything else."""
+        """The answer to an approval in this message; None if it is not an answer."""
         text = self.text
         if len(text) > _MAX_ANSWER or len(self.parts) > 1 or self.schema is not None:
             return None
-        said = text.strip()
-        if found := _NAMED_ANSWER.fullmatch(said):
-            approved = found["word"].lower() in ("approve", "yes")
-            return AnswerText(approved, found["id"].lower(), found["note"].strip() or None)
-        if _YES.fullmatch(said):
+        reply = text.strip()
+        if match := _NAMED_ANSWER.fullmatch(reply):
+            approved = match["word"].lower() in ("approve", "yes")
+            return AnswerText(approved, match["id"].lower(), match["note"].strip() or None)
+        if _YES.fullmatch(reply):
             return AnswerText(approved=True)
-        if found := _NO.fullmatch(said):
-            note = (found["no"] or found["deny"] or "").strip() or None
+        if match := _NO.fullmatch(reply):
+            note = (match["no"] or match["deny"] or "").strip() or None
             return AnswerText(approved=False, note=note)
         return None
 
 
 class InboxKind(StrEnum):
-    """What waits in an inbox."""
+    """The kinds of entries in an inbox."""
 
     MESSAGE = "message"
     """Opens a turn."""
     DECISION = "decision"
-    """Puts a parked turn back to work."""
+    """Resumes a parked turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,18 +614,20 @@ class InboxItem:
     channel: str
     body: bytes
     """The wire form of the message, or the decision as JSON."""
-    at: int
+    at_ms: int
     sender: str | None = None
     reply_to: str | None = None
-    """Where the answer is delivered; None when whoever asked is waiting or will look."""
+    """Where the answer is delivered; None if the sender waits for it or looks it up."""
     schema: str | None = None
-    """The JSON schema that the answer must fulfil."""
+    """The JSON schema of the answer."""
     participants: str | None = None
     """Who is present, as JSON: persons and a room; None: the owner alone."""
     resumes: str | None = None
-    """Of a decision, the turn that goes on."""
+    """For a decision, the turn to resume."""
     stopped: str | None = None
-    """Why its turn is not to begin, if a person has stopped it."""
+    """Why its turn must not begin, if a person has stopped it."""
+
+    at = Moment()
 
     @property
     def turn_id(self) -> str:
@@ -577,36 +644,36 @@ class Receipt:
     agent_id: str
     duplicate: bool = False
     """True when the same (channel, external id) had been accepted before."""
-    told: str | None = None
-    """What came of it, where no turn answers it: the answer to a question that was refused."""
+    refusal: str | None = None
+    """The reason, if no turn answers it: the answer to an approval was refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastMessage:
-    """One message of a conversation from elsewhere, to be imported."""
+    """One message of an imported conversation."""
 
     role: str
-    """`user`: a person said it; `assistant`: the agent did."""
+    """`user` for a person, `assistant` for the agent."""
     text: str
     speaker: str | None = None
-    """Which person, by their name there; None: the owner."""
-    at: When | None = None
-    """When; None: when the message before it was said."""
+    """The person, by their name there; None: the owner."""
+    at: datetime | None = None
+    """The time; None: the time of the message before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What a conversation from elsewhere has become in an agent's journal."""
+    """The turns of an imported conversation in an agent's journal."""
 
     turns: tuple[str, ...]
     """The ids of its turns, one for each message of a person."""
     messages: tuple[str, ...]
-    """The id that search knows each message by, `turn#number`, in the order they were given."""
+    """The search id of each message, `turn#number`, in the order of the import."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message on its way out. The same `key` is the same message, however often it is tried."""
+    """A message to send. The same `key` is the same message, even if sending is retried."""
 
     key: str
     agent_id: str
@@ -617,13 +684,16 @@ class Delivery:
     attempts: int = 0
     state: str = "waiting"
     """`waiting`, `sent`, or `dead` (given up; shown by `asterism outbox list`)."""
-    next_at: int = 0
-    created_at: int = 0
+    next_at_ms: int = 0
+    created_at_ms: int = 0
     error: str | None = None
+
+    next_at = Moment()
+    created_at = Moment()
 
     @property
     def approval(self) -> str | None:
-        """The id of the question that it asks, for channels that show buttons; else None."""
+        """The id of the approval that it asks for, for channels with buttons; else None."""
         first, _, rest = self.key.partition("/")
         if rest.startswith("ap_"):
             return rest
@@ -632,14 +702,16 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something an owner must be told, such as a call whose outcome is unknown."""
+    """Information for the owner, such as a call whose outcome is unknown."""
 
     id: str
     agent_id: str
     turn_id: str | None
     kind: str
     text: str
-    at: int
+    at_ms: int
+
+    at = Moment()
 
 
 MAX_MESSAGE_LENGTH = 1_000_000
@@ -647,13 +719,13 @@ _MAX_FIELD_LENGTH = 10_000
 
 
 def check_text(text: str) -> str:
-    """Return a message's text, or raise `InvalidInput` if it cannot be taken."""
+    """Return a message's text, or raise `InvalidInput` if it is not valid."""
     if not text.strip():
-        raise InvalidInput("The message is empty. Write something; nothing was stored.")
+        raise InvalidInput("The message is empty. Write some text. Nothing was stored.")
     if len(text) > MAX_MESSAGE_LENGTH:
         raise InvalidInput(
-            f"The message has {len(text):,} characters, and at most {MAX_MESSAGE_LENGTH:,} can be "
-            "taken. Send it in parts. Nothing was stored."
+            f"The message has {len(text):,} characters; the limit is {MAX_MESSAGE_LENGTH:,}. "
+            "Send it in parts. Nothing was stored."
         )
     if not _is_unicode(text):
         raise InvalidInput(
@@ -664,18 +736,18 @@ def check_text(text: str) -> str:
 
 
 def check_field(name: str, value: str | None, longest: int = _MAX_FIELD_LENGTH) -> None:
-    """Raise `InvalidInput` unless a text beside a message can be kept as it is."""
+    """Raise `InvalidInput` unless a field of a message can be stored unchanged."""
     if value is None:
         return
     if len(value) > longest:
         raise InvalidInput(
-            f"{name} has {len(value):,} characters, and at most {longest:,} can be taken. "
+            f"{name} has {len(value):,} characters; the limit is {longest:,}. "
             "Shorten it. Nothing was stored."
         )
     if "\x00" in value or not _is_unicode(value):
         raise InvalidInput(
             f"{name} is {value[:40]!a}, which holds a NUL character or half a surrogate pair. "
-            "Take it out. Nothing was stored."
+            "Remove it. Nothing was stored."
         )
 
 
@@ -700,7 +772,7 @@ def message_wire(role: str, text: str, images: Sequence[Blob] = ()) -> bytes:
     if not images:
         return orjson.dumps({"role": role, "content": text})
     parts: list[dict[str, Any]] = [
-        {"type": "image_url", "image_url": {"url": f"asterism:blob/{one.id}"}} for one in images
+        {"type": "image_url", "image_url": {"url": f"asterism:blob/{image.id}"}} for image in images
     ]
     return orjson.dumps({"role": role, "content": [{"type": "text", "text": text}, *parts]})
 
@@ -727,7 +799,65 @@ def text_of(body: bytes) -> str:
 
 def images_in(body: bytes) -> list[str]:
     """Return the digests of the images that a wire form names."""
-    return [one.decode() for one in _BLOB_PART.findall(body)] if _BLOB in body else []
+    return [blob_id.decode() for blob_id in _BLOB_PART.findall(body)] if _BLOB in body else []
+
+
+_TEXT_STARTS = (
+    b'{"role":"user","content":"',
+    b'{"role":"user","content":[{"type":"text","text":"',
+)
+_STAMP = re.compile(r"\[[A-Z][a-z]{2} \d{4}-\d{2}-\d{2} \d{2}:\d{2}\] ")
+_STAMP_BYTES = re.compile(_STAMP.pattern.encode())
+_ZONE_BYTES = re.compile(rb"(?<=begin with the time at which they were sent, in )[\w+/-]+")
+
+
+def time_note(zone: str) -> str:
+    """Return what a model is told about the times in front of messages."""
+    return (
+        f"Messages to you begin with the time at which they were sent, in {zone}. The latest one "
+        "tells what time it is now. Your own replies begin without a time."
+    )
+
+
+def short_time_note(zone: str) -> str:
+    """Return the same for a small model, which is told the time with messages that are about it."""
+    return f"Your owner is in the time zone {zone}."
+
+
+def without_times(body: bytes) -> bytes:
+    """Return a request without what tells when and in which time zone its messages were sent."""
+    return _ZONE_BYTES.sub(b"", _STAMP_BYTES.sub(b"", body))
+
+
+def stamp_text(at: int, zone: str) -> str:
+    """Return what is put in front of a message, such as `[Tue 2026-11-17 14:05] `."""
+    return _stamp_of_minute(at // 60_000, zone)
+
+
+@lru_cache(maxsize=4_096)
+def _stamp_of_minute(minute: int, zone: str) -> str:
+    moment = datetime.fromtimestamp(minute * 60, zone_named(zone))
+    return f"[{moment:%a %Y-%m-%d %H:%M}] "
+
+
+def with_stamp(body: bytes, stamp: str) -> bytes:
+    """Return the wire form of a person's message with a time in front of its text.
+
+    In a message of the system it stands after the mark, which is the first word as ever.
+    """
+    for start in _TEXT_STARTS:
+        if body.startswith(start):
+            place = len(start)
+            if body.startswith(_MARK_BYTES, place):
+                place += len(_MARK_BYTES)
+            return body[:place] + stamp.encode() + body[place:]
+    return body
+
+
+def without_stamp(text: str) -> str:
+    """Return the text of a message as it was written, without the time in front of it."""
+    found = _STAMP.match(text)
+    return text[found.end() :] if found is not None else text
 
 
 def with_images(body: bytes, blobs: Mapping[str, Blob] | None) -> bytes:
@@ -747,7 +877,12 @@ def with_images(body: bytes, blobs: Mapping[str, Blob] | None) -> bytes:
 
 
 MARK = "[asterism]"
-"""What a message that comes from the system begins with."""
+"""The first characters of a message from the system."""
+SCHEDULED = "[scheduled for "
+"""The first characters of a message that an agent or its owner had planned."""
+RECALLED = "note/recall/"
+"""How the keys of notes begin that quote an agent's memory: a search finds what they quote."""
+_MARK_BYTES = f"{MARK} ".encode()
 _NOT_OURS = "[not asterism]"
 _WORD = "asterism"
 _OPENING = (
@@ -778,24 +913,24 @@ _ALIKE = {
 }
 """Letters that are drawn like Latin ones."""
 _DRAWN = str.maketrans("1l|!5$4@37+", "iiiissaaett")
-"""Digits and signs that stand for letters to an eye."""
+"""Digits and signs that look like letters."""
 _LETTERS = ((0x1F130, 26), (0x1F150, 26), (0x1F170, 26), (0x1F1E6, 26))
-"""Where letters in boxes, in circles and of flags begin, which have no plain form."""
+"""First code points of letters in boxes, in circles and of flags, which have no plain form."""
 
 
 def unmarked(text: str) -> str:
     """Return a text of a person, a tool or a document without the system's mark.
 
-    However it is written (other brackets and letters that look alike, capitals, invisible
-    characters): in its place stands that it is not the system's. Any other text is the very same.
+    Every spelling of the mark (other brackets, look-alike letters, capitals, invisible characters)
+    is replaced by a note that it is not from the system. Any other text stays unchanged.
     """
     if "[" not in text and (text.isascii() or _OPENS.search(text) is None):
         return text
     return _BRACKETED.sub(_without_mark, text)
 
 
-def unmarked_wire(body: bytes) -> bytes:
-    """Return the wire form of a message without the system's mark; mostly the very same bytes."""
+def wire_without_mark(body: bytes) -> bytes:
+    """Return the wire form of a message without the system's mark; mostly the same bytes."""
     if b"[" not in body and body.isascii():
         return body
     message: dict[str, Any] = orjson.loads(body)
@@ -804,15 +939,15 @@ def unmarked_wire(body: bytes) -> bytes:
     texts = [message] if parts is None else [part for part in parts if part.get("type") == "text"]
     name = "content" if parts is None else "text"
     changed = False
-    for one in texts:
-        text = one.get(name)
+    for holder in texts:
+        text = holder.get(name)
         if isinstance(text, str) and (left := unmarked(text)) != text:
-            one[name], changed = left, True
+            holder[name], changed = left, True
     return orjson.dumps(message) if changed else body
 
 
-def _without_mark(found: re.Match[str]) -> str:
-    inner = found[1]
+def _without_mark(match: re.Match[str]) -> str:
+    inner = match[1]
     if not inner.isascii():
         inner = "".join(map(_plain, unicodedata.normalize("NFKD", inner)))
     inner = inner.casefold().translate(_ALIKE)
@@ -820,7 +955,7 @@ def _without_mark(found: re.Match[str]) -> str:
         letters = "".join(filter(str.isalnum, seen))
         if _WORD in (letters, letters.replace("rn", "m")):
             return _NOT_OURS
-    return found[0]
+    return match[0]
 
 
 def _plain(char: str) -> str:
@@ -833,25 +968,25 @@ def _plain(char: str) -> str:
 
 
 class Strategy(StrEnum):
-    """What leaves a context that has grown too long, and what stands in its place."""
+    """What is removed from a context that is too long, and what replaces it."""
 
     TRUNCATE = "truncate"
-    """The oldest turns leave; a line says that they did."""
+    """Removes the oldest turns; a line says so."""
     SUMMARY = "summary"
-    """The oldest turns leave; a summary takes them and the former summary in."""
+    """Removes the oldest turns; a summary covers them and the earlier summary."""
     IMPORTANCE = "importance"
     """Like summary, but the best-scored of the old turns stay in full."""
     DECAY = "decay"
-    """Turns older than some hours leave; a summary takes them in."""
+    """Removes turns older than some hours; a summary covers them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPolicy:
-    """How an owner wants a past that has become too long to be compacted."""
+    """The settings for compacting a long past."""
 
     strategy: Strategy = Strategy.SUMMARY
     keep_recent: int = 8
-    """Turns that stay as they are, where the budget allows; the latest always does."""
+    """Turns that stay unchanged, if the budget allows it; the latest always stays."""
     keep_important: int = 8
     """The most older turns that stay in full for their importance."""
     decay_hours: float = 24.0
@@ -859,12 +994,12 @@ class CompactionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What stands for a range of an agent's journal, for those who heard it."""
+    """Replaces a range of an agent's journal, for the participants who saw it."""
 
     id: str
     agent_id: str
     participants: str
-    """The key of those it was made for."""
+    """The key of the participants that it was made for."""
     audience: Audience
     trust: Trust
     first_seq: int
@@ -873,35 +1008,37 @@ class Summary:
     strategy: Strategy
     text: str
     kept: tuple[int, ...]
-    """What stays in full of all up to `last_seq`: it stands after the summary in the context."""
+    """Messages up to `last_seq` that stay in full, after the summary in the context."""
     messages: int
-    """How many it stands for."""
+    """How many messages it replaces."""
     tokens: int
-    """About how many those had."""
+    """The approximate number of their tokens."""
     made_by: str
     """`rule`, or the model that wrote it as `vendor:name`."""
-    at: int
+    at_ms: int
+
+    at = Moment()
 
 
 _SPEAKERS = {"user": "person", "assistant": "agent"}
 
 
-def spoken(wire: bytes) -> tuple[str, str]:
-    """Return who says a message and what, calls and images included, as a reader understands it."""
+def speaker_and_text(wire: bytes) -> tuple[str, str]:
+    """Return the speaker and the text of a message for people, with calls and images."""
     message: dict[str, Any] = orjson.loads(wire)
     role = str(message.get("role") or "")
     content: Any = message.get("content")
-    said: list[str] = []
+    parts: list[str] = []
     if isinstance(content, str):
-        said.append(content)
+        parts.append(content)
     elif isinstance(content, list):
         for part in cast("list[dict[str, Any]]", content):
             text: Any = part.get("text")
-            said.append(text if isinstance(text, str) else "[an image]")
+            parts.append(text if isinstance(text, str) else "[an image]")
     for call in cast("list[dict[str, Any]]", message.get("tool_calls") or ()):
         function: dict[str, Any] = call.get("function") or {}
-        said.append(f"[calls {function.get('name')} {function.get('arguments')}]")
-    return _SPEAKERS.get(role, role), "\n".join(one for one in said if one)
+        parts.append(f"[calls {function.get('name')} {function.get('arguments')}]")
+    return _SPEAKERS.get(role, role), "\n".join(part for part in parts if part)
 
 
 _SOURCES = {
@@ -915,7 +1052,7 @@ _SOURCES = {
 def summary_message(
     summary_id: str, text: str, first_at: int, last_at: int, messages: int, trust: Trust
 ) -> bytes:
-    """Return the message that stands in the context for what was compacted."""
+    """Return the message that replaces compacted messages in the context."""
     of = _SOURCES.get(trust)
     caution = f"; parts were {of}" if of else ""
     count = f"{messages:,} earlier message{'s' * (messages != 1)}"

@@ -199,16 +199,16 @@ def host_with_all_letters(host: str) -> str:
 def _ipv4(host: str) -> IPv4Address | None:
     """Read `2130706433`, `0x7f.1` and `0177.0.0.1` as C libraries do."""
     parts = host.split(".", _OCTETS)
-    if len(parts) > _OCTETS or not all(_NUMBER.fullmatch(one) for one in parts):
+    if len(parts) > _OCTETS or not all(_NUMBER.fullmatch(part) for part in parts):
         return None
     try:
         values = [_octet(part) for part in parts]
     except ValueError:  # such as 09, which is octal and has no such digit
         return None
     *before, last = values
-    if any(one > 0xFF for one in before) or last >= 256 ** (_OCTETS + 1 - len(values)):
+    if any(octet > 0xFF for octet in before) or last >= 256 ** (_OCTETS + 1 - len(values)):
         return None
-    return IPv4Address(sum(one << 8 * (3 - at) for at, one in enumerate(before)) + last)
+    return IPv4Address(sum(octet << 8 * (3 - at) for at, octet in enumerate(before)) + last)
 
 
 def _octet(text: str) -> int:
@@ -284,29 +284,31 @@ _COUNTING = (*_UNITS, *_TENS, *_SCALES)
 
 def number_of(text: str) -> float | None:
     """Read a number as people write it, such as `1,000.00`, `1.000,00` or `10k`."""
-    found = _NUMBER_ALONE.fullmatch(text.strip().lstrip("$€£"))
-    return _value(*found.groups()) if found is not None else None
+    match = _NUMBER_ALONE.fullmatch(text.strip().lstrip("$€£"))
+    return _value(*match.groups()) if match is not None else None
 
 
 def numbers_in(text: str) -> set[float]:
     """Return the numbers in a text, in digits and in English words."""
-    found: set[float] = set()
+    numbers: set[float] = set()
     text = _each_piece_once(text)
     for first, before, more, scale in set(_NUMBER_WITHIN.findall(text)):
         if before:
             continue
         digits = first + more
         if not scale and digits.isdecimal() and len(digits) <= _MAX_AMOUNT:
-            found.add(float(digits))  # as most are
+            numbers.add(float(digits))  # as most are
         elif (value := _value(digits, scale)) is not None:
-            found.add(value)
+            numbers.add(value)
     lowered = text.casefold()
-    present = [one for one in _COUNTING if one in lowered]
+    present = [word for word in _COUNTING if word in lowered]
     if present:
         word = f"(?:{'|'.join(sorted(present, key=len, reverse=True))})"
         spelled = re.compile(rf"\b{word}(?:[\s-]{{1,4}}(?:and\s{{1,4}})?{word}){{0,24}}\b")
-        found.update(_spelled(re.split(r"[\s-]+", one)) for one in set(spelled.findall(lowered)))
-    return found
+        numbers.update(
+            _spelled(re.split(r"[\s-]+", phrase)) for phrase in set(spelled.findall(lowered))
+        )
+    return numbers
 
 
 def _each_piece_once(text: str) -> str:
@@ -414,18 +416,18 @@ def leaves_of(value: Any) -> list[Any] | None:
     waiting = [(value, 0)]
     seen = 0
     while waiting:
-        one, depth = waiting.pop()
-        if isinstance(one, list | tuple | set | frozenset):
-            inside = list(cast("Iterable[Any]", one))
-        elif isinstance(one, Mapping):
-            inside = list(cast("Mapping[Any, Any]", one).values())
+        item, depth = waiting.pop()
+        if isinstance(item, list | tuple | set | frozenset):
+            inside = list(cast("Iterable[Any]", item))
+        elif isinstance(item, Mapping):
+            inside = list(cast("Mapping[Any, Any]", item).values())
         else:
-            leaves.append(one)
+            leaves.append(item)
             continue
         seen += 1 + len(inside)
         if depth >= MAX_DEPTH or seen > _MAX_VALUES:
             return None
-        waiting += [(each, depth + 1) for each in reversed(inside)]
+        waiting += [(inner, depth + 1) for inner in reversed(inside)]
     return leaves
 
 
@@ -442,15 +444,15 @@ def amounts_of(value: Any) -> tuple[float, ...] | None:
     leaves = leaves_of(value)
     if leaves is None:
         return None
-    found: list[float] = []
-    said = False
+    values: list[float] = []
+    has_value = False
     for leaf in leaves:
         amounts = _amounts(leaf)
         if amounts is None or not all(map(math.isfinite, amounts)):
             return None
-        found += amounts
-        said = said or (leaf is not None and leaf != "")
-    return tuple(found) if found or not said else None
+        values += amounts
+        has_value = has_value or (leaf is not None and leaf != "")
+    return tuple(values) if values or not has_value else None
 
 
 def _amounts(value: Any) -> list[float] | None:
@@ -483,14 +485,14 @@ def _amounts_in(text: str) -> list[float] | None:
 
 def _in_digits(text: str) -> float | None:
     """Read a number in digits, with a factor behind it and a currency on either side."""
-    found = _IN_DIGITS.fullmatch(text)
-    if found is None or (found["sign"] and found["inner"]):
+    match = _IN_DIGITS.fullmatch(text)
+    if match is None or (match["sign"] and match["inner"]):
         return None
-    value = _larger_reading(found["number"])
+    value = _larger_reading(match["number"])
     if value is None:
         return None
-    units = _UNIT.findall(found["after"])
-    currencies = [found["before"]] if found["before"] else []
+    units = _UNIT.findall(match["after"])
+    currencies = [match["before"]] if match["before"] else []
     if units and units[-1] in _CURRENCIES:
         currencies.append(units.pop())
     if len(currencies) > 1 or not _CURRENCIES.issuperset(currencies):
@@ -501,7 +503,7 @@ def _in_digits(text: str) -> float | None:
         if unit not in _FACTORS:
             return None
         value *= _FACTORS[unit]
-    return -value if "-" in (found["sign"], found["inner"]) else value
+    return -value if "-" in (match["sign"], match["inner"]) else value
 
 
 def _in_words(text: str) -> float | None:
@@ -622,13 +624,13 @@ def recipients_in(text: str) -> tuple[str, ...] | None:
     parts = _recipient_parts(plain) if plain else None
     if not parts:
         return None
-    found: dict[str, None] = {}
+    recipients: dict[str, None] = {}
     for part in parts:
         recipient = _recipient(part)
         if recipient is None:
             return None
-        found[recipient] = None
-    return tuple(found)
+        recipients[recipient] = None
+    return tuple(recipients)
 
 
 def plain_name(text: str) -> str | None:
@@ -659,7 +661,7 @@ def _recipient_parts(text: str) -> list[str] | None:
         angle = piece == "<" or (angle and piece != ">")
         brackets = max(0, brackets + (piece == "(") - (piece == ")"))
         parts[-1] += piece
-    return None if angle else [one for part in parts if (one := part.strip())]
+    return None if angle else [name for part in parts if (name := part.strip())]
 
 
 def _recipient(part: str) -> str | None:
@@ -775,14 +777,14 @@ def links_in(text: str) -> list[str]:
     a link is undone first: invisible characters, full-width letters, entities, `hxxp`, `a[.]org`.
     Letters that merely look alike stay as they are. Links come in their order, each once.
     """
-    found: dict[str, None] = {}
+    links: dict[str, None] = {}
     for chunk in _chunks_with_links(_as_followed(text)):
         simple = _SIMPLE.fullmatch(chunk) if len(chunk) <= _MAX_RUN else None
         if simple is None:
-            found.update(dict.fromkeys(_links_of(chunk)))
+            links.update(dict.fromkeys(_links_of(chunk)))
         elif simple.group(1) is None or "@" in chunk or not _is_file(chunk.split(".")):
-            found[chunk] = None
-    return list(found)
+            links[chunk] = None
+    return list(links)
 
 
 @cache
@@ -819,12 +821,12 @@ def _chunks(text: str) -> list[str]:
 
 def _chunks_with_links(text: str) -> dict[str, None]:
     """Return the chunks of a text that may be links, each once; few texts have many of them."""
-    found: dict[str, None] = {}
+    links: dict[str, None] = {}
     for piece in filter(_ANY_LINK.search, dict.fromkeys(text.replace('"', "\n").split("\n"))):
         for chunk in _chunks(piece):
             if len(chunk) >= _MIN_LINK and _ANY_LINK.search(chunk):
-                found[chunk] = None
-    return found
+                links[chunk] = None
+    return links
 
 
 def _decoded(text: str) -> str:
@@ -847,7 +849,7 @@ def _links_of(chunk: str) -> Iterator[str]:
     if "%" in chunk:
         decoded = _decoded(chunk)
         if decoded != chunk:
-            for piece in (one for one in _chunks(decoded) if len(one) >= _MIN_LINK):
+            for piece in (chunk for chunk in _chunks(decoded) if len(chunk) >= _MIN_LINK):
                 yield from _with_scheme(piece) if "://" in piece else _without_scheme(piece)
 
 
@@ -936,7 +938,7 @@ def _standing_alone(name: str, path: str, *, relative: bool) -> str:
         return _trimmed(name + path)
     if at and not named:
         # Such as `evil.example@`, of which a program follows the host.
-        host = next((one for one in name.split("@") if "." in one), "")
+        host = next((part for part in name.split("@") if "." in part), "")
         return _standing_alone(host, "", relative=relative) if host else ""
     if named:
         bare = not path or (path[0] == ":" and "/" not in path)

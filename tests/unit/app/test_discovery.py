@@ -14,6 +14,7 @@ import pytest
 from asterism.app.discovery import AvailableModel, discover, server_addresses
 from asterism.config import vendors
 from asterism.errors import InvalidInput
+from asterism.models.embedded import weights
 
 # Answers by the published interfaces:
 # Ollama, https://github.com/ollama/ollama/blob/main/docs/api.md#list-local-models
@@ -213,7 +214,7 @@ async def test_embedded_models_come_last_and_say_what_they_are(nothing: dict[str
     ours = found[1:]
     assert all(one.vendor == "embedded" and not one.ready for one in ours)
     assert ours[0].model == "embedded:qwen2.5-coder-1.5b"
-    assert ours[0].why.startswith("1.12 GB: ")
+    assert ours[0].why.startswith("recommended, measured, 1.12 GB, 2.0 GB of memory: ")
 
 
 @pytest.mark.parametrize(
@@ -255,3 +256,32 @@ def test_usual_ports() -> None:
 def test_a_wish_that_cannot_be_is_told(wish: str) -> None:
     with pytest.raises(InvalidInput, match=r"ASTERISM_SERVERS holds .*No server was asked"):
         server_addresses({"ASTERISM_SERVERS": wish})
+
+
+@pytest.mark.promise("D1")
+@pytest.mark.parametrize(
+    ("gigabytes", "offered"),
+    [
+        (2, ["qwen2.5-coder-0.5b", "smollm2-135m"]),
+        (8, ["qwen2.5-coder-1.5b", "qwen3-4b", "qwen2.5-coder-0.5b", "smollm2-135m"]),
+        (
+            16,
+            [
+                *("qwen2.5-coder-1.5b", "qwen3-4b", "qwen3-8b"),
+                *("qwen2.5-coder-0.5b", "smollm2-135m"),
+            ],
+        ),
+    ],
+)
+async def test_weights_are_offered_that_the_memory_has_room_for(
+    nothing: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    gigabytes: int,
+    offered: list[str],
+) -> None:
+    monkeypatch.setattr(weights, "machine_memory", lambda: gigabytes * 10**9)
+    found = {one.name: one.why for one in await discover(nothing)}
+    assert list(found) == offered
+    if "qwen3-4b" in found:
+        assert found["qwen2.5-coder-1.5b"].startswith("recommended, measured, 1.12 GB, 2.0 GB of")
+        assert found["qwen3-4b"].startswith("not measured here, 2.50 GB, 4.4 GB of memory: ")

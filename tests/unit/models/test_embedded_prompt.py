@@ -1,12 +1,15 @@
 """What a small model is shown, and how its reply is read."""
 
+from typing import Any
+
 import orjson
 import pytest
 
 from asterism.models.embedded.prompt import ReplyFilter, render
 from asterism.models.embedded.supervisor import StopGeneration
+from asterism.models.openai import ChatReplyParser
 from asterism.ports import ModelRequest
-from asterism.types.turns import Reply
+from asterism.types.turns import Reply, text_of
 
 
 def function(name: str, about: str, **members: dict[str, object]) -> dict[str, object]:
@@ -101,11 +104,51 @@ def test_results_are_told_with_the_name_of_their_tool():
 
 
 def test_without_tools_the_conversation_is_passed_on_as_it_is():
-    assert shown(wire("user", "Hi")) == [
-        {"role": "system", "content": "You are Aria."},
-        {"role": "user", "content": "Hi"},
+    system, *said = shown(*STEPS)
+    assert system["role"] == "system"
+    assert system["content"].startswith("You are Aria. ")
+    assert said[-5:] == [
+        {"role": "user", "content": f"{text_of(STEPS[0])}\n[asterism] weather: Sunny."},
+        *(orjson.loads(step) for step in STEPS[3:]),
     ]
-    assert render(request(wire("user", "Hi"))).grammar() is None
+    assert render(request(*STEPS)).grammar() is None
+
+
+def test_tools_for_one_message_stand_at_its_end_with_an_example_of_their_use():
+    schedule = function("schedule", "Send a message to yourself later.", when={"type": "string"})
+    plain = render(request(*STEPS))
+    prompt = render(request(*STEPS, message_tools=orjson.dumps([schedule])))
+    assert prompt.messages[:-1] == plain.messages[:-1]
+    assert prompt.names == ("schedule",)
+    offer = orjson.loads(prompt.messages[-1])["content"]
+    assert offer.startswith("Thanks!\n")
+    assert "- schedule(when: string): Send a message to yourself later." in offer.splitlines()
+    assert '"when": "TIME"' in offer
+    assert (prompt.grammar() or "").splitlines()[1] == "start: words | call_0"
+    assert 'words: "tool: none"\n' in (prompt.grammar() or ""), "words are asked for without tools"
+    assert prompt.chooses
+    assert not plain.chooses
+    reply = prompt.read(Reply('tool: schedule\n{"when": "at 9"}'))
+    assert reply is not None
+    assert [call.name for call in reply.calls] == ["schedule"]
+
+
+@pytest.mark.promise("M12")
+def test_tools_for_one_message_leave_no_trace_in_a_longer_conversation():
+    schedule = orjson.dumps([function("schedule", "Send it later.", when={"type": "string"})])
+    plain = [render(request(*STEPS[:length])).messages for length in range(1, len(STEPS) + 1)]
+    for length, before in enumerate(plain, 1):
+        prompt = render(request(*STEPS[:length], message_tools=schedule))
+        assert prompt.messages[: len(before) - 1] == before[:-1]
+
+
+def test_tools_for_one_message_join_those_that_every_message_has():
+    prompt = render(
+        request(wire("user", "Hi"), tools=[WEATHER], message_tools=orjson.dumps([REMIND]))
+    )
+    assert prompt.names == ("weather", "remind")
+    assert b"- weather(" in prompt.messages[0]
+    assert b"- remind(" in prompt.messages[-1]
 
 
 def test_images_are_named_but_not_sent():
@@ -204,3 +247,83 @@ def test_a_model_that_repeats_itself_is_stopped_and_its_words_are_kept_once():
 def test_lists_and_refrains_are_no_repetition():
     text = "".join(f"{n}. Item {n} of the list, which goes on. " for n in range(60))
     assert sift("tool: none\n" + text, 4)[0] == text
+
+
+def last(*messages: bytes, **fields: Any) -> list[str]:
+    return shown(*messages, **fields)[-1]["content"].splitlines()
+
+
+def test_notes_stand_behind_their_message_and_times_are_left_out():
+    note = wire("user", "[asterism] Worked out exactly: 6 * 7 = 42.")
+    asked = wire("user", "[Tue 2026-11-17 14:05] What is six times seven?")
+    assert last(note, asked) == [
+        "What is six times seven?",
+        "[asterism] Worked out exactly: 6 * 7 = 42.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "question", "quoted"),
+    [
+        (["My cat is Miso.", "It rains."], "Who is Miso again?", ["My cat is Miso."]),
+        (["Er fährt von Gleis 9."], "Von welchem Gleis nochmal?", ["Er fährt von Gleis 9."]),
+        (["El baño es amarillo."], "¿De qué color es el baño?", ["El baño es amarillo."]),
+        (["会議は金曜日の三時です。"], "会議はいつですか？", ["会議は金曜日の三時です。"]),
+        (
+            ["The club meets at Dana's.", "From now on the club meets at Yusuf's."],
+            "where does the club meet",
+            ["The club meets at Dana's.", "From now on the club meets at Yusuf's."],
+        ),
+        (["My cat is called Miso."], "My cat sleeps.", []),
+        (["My cat is called Miso."], "What is a comet?", []),
+        (["Where is my cat?"], "How old is my cat?", []),
+    ],
+)  # fmt: skip
+def test_a_question_is_followed_by_what_was_said_on_it_before(
+    said: list[str], question: str, quoted: list[str]
+):
+    talk = [step for text in said for step in (wire("user", text), wire("assistant", "I see."))]
+    notes = [line for line in last(*talk, wire("user", question)) if "said before" in line]
+    text = "; then: ".join(f'"{one}"' for one in quoted)
+    assert notes == ([f"[asterism] Your owner said before: {text}"] if quoted else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Welche Farbe hat mein Auto?", "German"),
+        ("¿Cómo se llama mi perro?", "Spanish"),
+        ("元気ですか？", "Japanese"),
+        ("Do red ones cook faster than green ones?", None),
+        ("ok", None),
+    ],
+)
+def test_a_small_model_is_told_in_which_language_to_answer(text: str, language: str | None):
+    hints = [line for line in last(wire("user", text)) if "Answer in" in line]
+    assert hints == ([f"(Answer in {language}.)"] if language else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "reminded"),
+    [
+        ("What is my sister's name?", True),
+        ("Welche Farbe hat mein Auto?", True),
+        ("母の誕生日はいつですか？", True),
+        ("What is a comet?", False),
+        ("My sister is called Ann.", False),
+        ("Who is my best friend, Aria?", False),  # of whom the system prompt speaks
+    ],
+)
+def test_a_small_model_is_reminded_that_it_may_not_know(text: str, reminded: bool):
+    assert any("you do not know this" in line for line in last(wire("user", text))) is reminded
+    note = wire("user", "[asterism] From your memory: Ann is a sister of your owner.")
+    assert not any("you do not know this" in line for line in last(note, wire("user", text)))
+
+
+def test_the_tokens_of_a_prompt_are_known_before_the_answer_ends():
+    """A reply that is stopped, since it repeats itself, has no usage of its own."""
+    sieve = ReplyFilter(render(request(wire("user", "Hi!"))), None)
+    parser = ChatReplyParser(sieve, sieve.note_prompt)
+    progress = b'"prompt_progress":{"total":719,"cache":520,"processed":719,"time_ms":10}'
+    parser.feed(b'data: {"choices":[{"index":0,"delta":{"content":null}}],' + progress + b"}\n\n")
+    assert (sieve.prompt_tokens, sieve.cached_tokens) == (719, 520)

@@ -259,7 +259,7 @@ def test_a_named_cap_takes_the_place_of_everybodys() -> None:
 
 def test_days_are_those_of_the_configured_zone(tmp_path: Path) -> None:
     (tmp_path / "asterism.toml").write_text('budget.timezone = "Pacific/Auckland"')
-    budget = load(tmp_path, None, {}).budget.budget
+    budget = load(tmp_path, None, {}).spending_caps
     noon = 1_798_718_400_000  # 2026-12-31 12:00 UTC, past midnight there
     assert budget.periods(noon) == {Span.DAY: "2027-01-01", Span.MONTH: "2027-01"}
     assert Budget().periods(noon) == {Span.DAY: "2026-12-31", Span.MONTH: "2026-12"}

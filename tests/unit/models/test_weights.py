@@ -13,8 +13,13 @@ import pytest
 
 from asterism.errors import ConfigError, InvalidInput, ModelUnavailable, NotFound
 from asterism.models.embedded import download
-from asterism.models.embedded.download import PackageSource
-from asterism.models.embedded.weights import PullProgress, WeightsDirectory, manifest
+from asterism.models.embedded.download import HubSource, PackageSource
+from asterism.models.embedded.weights import (
+    PullProgress,
+    WeightsDirectory,
+    machine_memory,
+    manifest,
+)
 from tests import tiny_weights as tiny
 from tests.file_server import Cut, FileServer, Instead, Status
 
@@ -69,12 +74,21 @@ WHOLE = {tiny.FILE, f"{tiny.FILE}.json", f"{tiny.FILE}.lock"}
 def test_the_manifest_is_sound():
     known = manifest()
     assert [name for name, one in known.items() if one.recommended] == [next(iter(known))]
+    assert {name for name, one in known.items() if one.measured} == {
+        *("qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b", "smollm2-135m")
+    }
     for name, weights in known.items():
-        assert re.fullmatch(r"[0-9a-f]{64}", weights.sha256)
         assert weights.file.endswith(".gguf")
         assert weights.licence == "Apache-2.0"
         assert weights.about.endswith(".")
         assert weights.window >= 8192
+        assert weights.size < weights.memory_bytes < 4 * weights.size
+        if not weights.sha256:  # taken on the first download, from the hub alone
+            assert [type(place) for place in weights.sources] == [HubSource]
+            assert not weights.measured
+            assert not weights.recommended
+            continue
+        assert re.fullmatch(r"[0-9a-f]{64}", weights.sha256)
         packages = [place for place in weights.sources if isinstance(place, PackageSource)]
         assert packages, f"{name} has no packages"
         for place in packages:
@@ -239,6 +253,148 @@ async def test_a_file_of_another_size_is_not_downloaded(tmp_path: Path, server: 
     with pytest.raises(ModelUnavailable, match="a file of 80,004 bytes there instead of 80,000"):
         await shelf_with(tmp_path, "hub").pull(tiny.NAME)
     assert len(server.asked(tiny.FILE)) == 1
+
+
+# -- a digest that is taken on the first download ------------------------------------------------
+
+
+OTHER = tiny.gguf(seed=2)
+PIN = f"{tiny.FILE}.sha256"
+
+
+def unpinned(place: Path, server: FileServer | None = None) -> WeightsDirectory:
+    """A shelf whose manifest does not know the digest of its weights; a hub may tell it."""
+    directory = place / "models"
+    directory.mkdir(exist_ok=True)
+    text = tiny.manifest(BODY, ("hub",), digest=False)
+    (directory / "manifest.toml").write_text(text, "utf-8")
+    if server is not None:
+        tiny.link(server, server.files[tiny.HUB_PATH])
+    return WeightsDirectory(directory)
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_digest_that_is_not_known_is_pinned_on_the_first_download(
+    tmp_path: Path, server: FileServer, told: bool
+):
+    shelf = unpinned(tmp_path, server if told else None)
+    assert shelf.weights(tiny.NAME).sha256 == ""
+    assert shelf.installed() == []
+    path = await shelf.pull(tiny.NAME)
+    assert path.read_bytes() == BODY
+    digest = hashlib.sha256(BODY).hexdigest()
+    # In the form that `sha256sum --check` reads.
+    assert (shelf.directory / PIN).read_text("utf-8") == f"{digest}  {tiny.FILE}\n"
+    again = WeightsDirectory(shelf.directory)
+    assert again.installed() == [tiny.NAME]
+    assert again.weights(tiny.NAME).sha256 == digest
+    assert again.weights(tiny.NAME).pinned
+    assert server.heads == [tiny.HUB_PATH]
+    path.write_bytes(OTHER)
+    assert WeightsDirectory(shelf.directory).path(tiny.NAME) is None
+
+
+async def test_the_size_is_the_hubs_where_the_manifest_knows_it_roughly(
+    tmp_path: Path, server: FileServer
+):
+    longer = BODY + b"more"
+    server.files[tiny.HUB_PATH] = longer
+    shelf = unpinned(tmp_path, server)
+    assert (await shelf.pull(tiny.NAME)).read_bytes() == longer
+    assert WeightsDirectory(shelf.directory).installed() == [tiny.NAME]
+
+
+async def test_other_bytes_than_the_hub_says_are_not_pinned(tmp_path: Path, server: FileServer):
+    shelf = unpinned(tmp_path, server)
+    server.always[tiny.HUB_PATH] = Instead(OTHER)
+    with pytest.raises(ModelUnavailable, match="other bytes than the published ones"):
+        await shelf.pull(tiny.NAME)
+    assert left_in(shelf) == {f"{tiny.FILE}.lock"}
+
+
+async def test_a_file_that_has_changed_on_the_hub_is_refused_before_it_is_downloaded(
+    tmp_path: Path, server: FileServer
+):
+    shelf = unpinned(tmp_path, server)
+    await shelf.pull(tiny.NAME)
+    shelf.remove(tiny.NAME)
+    assert left_in(shelf) == {f"{tiny.FILE}.lock", PIN}
+    server.files[tiny.HUB_PATH] = OTHER
+    tiny.link(server, OTHER)
+    before = len(server.requests)
+    with pytest.raises(ModelUnavailable) as refused:
+        await shelf.pull(tiny.NAME)
+    said = refused.value.message
+    was, is_now = (hashlib.sha256(body).hexdigest()[:12] for body in (BODY, OTHER))
+    assert f"it has another file now (SHA-256 {is_now}…)" in said
+    assert f"pinned on the first download ({was}…)" in said
+    assert f"delete {shelf.directory / PIN}" in said
+    assert len(server.requests) == before
+    (shelf.directory / PIN).unlink()
+    assert (await WeightsDirectory(shelf.directory).pull(tiny.NAME)).read_bytes() == OTHER
+
+
+async def test_a_hub_that_tells_no_digest_cannot_slip_in_another_file(
+    tmp_path: Path, server: FileServer
+):
+    shelf = unpinned(tmp_path)
+    await shelf.pull(tiny.NAME)
+    shelf.remove(tiny.NAME)
+    server.always[tiny.HUB_PATH] = Instead(OTHER)
+    with pytest.raises(ModelUnavailable, match=rf"other bytes than .* pinned .*delete .*{PIN}"):
+        await shelf.pull(tiny.NAME)
+    assert left_in(shelf) == {f"{tiny.FILE}.lock", PIN}
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_what_arrived_is_gone_on_with_if_its_digest_is_known(
+    tmp_path: Path, server: FileServer, told: bool
+):
+    shelf = unpinned(tmp_path, server if told else None)
+    (shelf.directory / f"{tiny.FILE}.part").write_bytes(BODY[:500])
+    assert (await shelf.pull(tiny.NAME)).read_bytes() == BODY
+    assert server.asked(tiny.FILE) == (["bytes=500-"] if told else [None])
+
+
+async def test_a_local_file_of_weights_without_a_digest_is_pinned(tmp_path: Path):
+    shelf = unpinned(tmp_path)
+    mine = tmp_path / "download.gguf"
+    mine.write_bytes(b"no weights")
+    with pytest.raises(InvalidInput, match="not a GGUF file"):
+        await shelf.pull(tiny.NAME, file=mine)
+    mine.write_bytes(BODY)
+    assert (await shelf.pull(tiny.NAME, file=mine)).samefile(mine)
+    assert shelf.weights(tiny.NAME).pinned
+    mine.unlink()
+    mine.write_bytes(OTHER)
+    shelf.remove(tiny.NAME)
+    with pytest.raises(InvalidInput, match="it is another file"):
+        await shelf.pull(tiny.NAME, file=mine)
+
+
+async def test_a_hub_that_cannot_be_reached_is_one_clear_error(tmp_path: Path):
+    shelf = unpinned(tmp_path)
+    with pytest.raises(ModelUnavailable) as told:
+        await shelf.pull(tiny.NAME)
+    said = told.value.message
+    assert "The hub (127.0.0.1): 127.0.0.1 cannot be reached" in said
+    assert f'"asterism model pull {tiny.NAME} --file PATH"' in said
+    assert said.count("cannot be reached") == 1
+    assert left_in(shelf) == {f"{tiny.FILE}.lock"}
+
+
+def test_what_a_machine_has_memory_for():
+    assert machine_memory() > 1 << 30
+    known = manifest()
+    fitting = {
+        memory: [name for name, one in known.items() if one.fits(int(memory * 1e9))]
+        for memory in (2, 4, 8, 16)
+    }
+    assert fitting[2] == ["qwen2.5-coder-0.5b", "smollm2-135m"]
+    assert fitting[4] == ["qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b", "smollm2-135m"]
+    assert {*fitting[8]} - {*fitting[4]} == {"qwen3-4b"}
+    assert {*fitting[16]} - {*fitting[8]} == {"qwen3-8b"}
+    assert all(one.fits(0) for one in known.values()), "where it is not known, all are offered"
 
 
 # -- nothing works -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Forgetting: what is forgotten is gone everywhere, with a receipt, and stays so.
+"""Forgetting: a text is removed everywhere and stays removed. You get a receipt.
 
 The file `tombstones.jsonl` beside the database says by ids and fingerprints what was forgotten, so
 that an older copy of the database forgets it again. `tombstones.key` holds the key without which a
@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,12 @@ from asterism.memory.gate.writer import Writer, judge
 from asterism.permissions import Act, Resource
 from asterism.ports import Clock
 from asterism.private import make_directory
+from asterism.records import dataclass
 from asterism.store import forgetting as store
 from asterism.store import search_index
 from asterism.store.database import Connection, Database, Row
 from asterism.store.forgetting import ForgetRequest
+from asterism.times import Moment
 from asterism.types.agents import new_id, now_ms
 from asterism.types.memory import TOMBSTONES, Permission
 
@@ -50,7 +52,7 @@ class Forgetting:
     """What is to be forgotten; at least one of these."""
 
     texts: tuple[str, ...] = ()
-    """Wherever they occur, whatever their case and spaces."""
+    """Texts, found everywhere, in any case and with any spaces."""
     passages: tuple[str, ...] = ()
     """By id: each with its history, and its words wherever they were repeated."""
     turns: tuple[str, ...] = ()
@@ -75,10 +77,10 @@ class Forgetting:
 
 @dataclass(frozen=True, slots=True)
 class ForgetReceipt:
-    """What was done. It says how often something was found and where, never what it was."""
+    """A receipt. It says where and how often the text was found, but not the text."""
 
     id: str
-    at: int
+    at_ms: int
     by: str
     reason: str
     places: dict[str, int] = field(default_factory=dict[str, int])
@@ -86,12 +88,14 @@ class ForgetReceipt:
     names: dict[str, int] = field(default_factory=dict[str, int])
     """Names and addresses that hold it and were left, since things are found by them."""
     unreached: tuple[str, ...] = ()
-    """What could not be reached or not yet, in sentences."""
+    """Sentences on places that could not be reached, or not yet."""
     agents: tuple[str, ...] = ()
-    """Agents whose memory must be dropped where a process holds it."""
+    """Agents whose memory a process must drop from its caches."""
     summaries: tuple[str, ...] = ()
-    """Summaries that were emptied, since nobody can tell which of their words came from it."""
+    """Summaries that were emptied, since any of their words may come from the text."""
     finished: bool = True
+
+    at = Moment()
 
     @property
     def count(self) -> int:
@@ -100,7 +104,7 @@ class ForgetReceipt:
 
     def wire(self) -> str:
         """Return the receipt as JSON."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values = {item.name.removesuffix("_ms"): getattr(self, item.name) for item in fields(self)}
         return orjson.dumps(values).decode()
 
     @staticmethod
@@ -109,22 +113,22 @@ class ForgetReceipt:
         values: dict[str, Any] = orjson.loads(text)
         for name in ("unreached", "agents", "summaries"):
             values[name] = tuple(values[name])
-        return ForgetReceipt(**values)
+        return ForgetReceipt(at_ms=values.pop("at"), **values)
 
 
 def make_receipt(
-    id: str, at: int, by: str, reason: str, found: SweepResult, summaries: Iterable[str]
+    id: str, at: int, by: str, reason: str, result: SweepResult, summaries: Iterable[str]
 ) -> ForgetReceipt:
-    """Return the receipt for what was found."""
+    """Return the receipt for the result of a sweep."""
     return ForgetReceipt(
         id=id,
-        at=at,
+        at_ms=at,
         by=by,
         reason=reason,
-        places=dict(sorted(_nonzero(found.places).items())),
-        names=dict(sorted(_nonzero(found.names).items())),
-        unreached=tuple(found.left),
-        agents=tuple(sorted(found.agents)),
+        places=dict(sorted(_nonzero(result.places).items())),
+        names=dict(sorted(_nonzero(result.names).items())),
+        unreached=tuple(result.left),
+        agents=tuple(sorted(result.agents)),
         summaries=tuple(sorted(summaries)),
     )
 
@@ -237,7 +241,7 @@ class TombstoneFile:
 
 
 class ForgottenTexts:
-    """Takes out of new texts what was forgotten before; tombstones are read when they change."""
+    """Removes forgotten texts from new texts; reads the tombstones when they change."""
 
     def __init__(self, data: Path, constellation: str) -> None:
         self._tombstone_file = TombstoneFile(data)
@@ -246,11 +250,11 @@ class ForgottenTexts:
         self._stale = True
 
     def changed(self) -> None:
-        """Read the tombstones anew before they are used again."""
+        """Read the tombstones again before the next use."""
         self._stale = True
 
     def redact(self) -> Callable[[str], str] | None:
-        """Return what takes out of a text what was forgotten; None: nothing was."""
+        """Return the redactor for forgotten texts; None: nothing was forgotten."""
         if self._stale:
             self._stale = False
             tombstones = self._tombstone_file.read(self._constellation)
@@ -282,19 +286,19 @@ def count_unreadable(tombstones: Iterable[Tombstone], key: bytes | None) -> int:
 
 
 async def unfinished_tombstones(
-    database: Database, constellation: str, tombstone_file: TombstoneFile
+    database: Database, tombstone_file: TombstoneFile
 ) -> list[Tombstone]:
     """Return what the database has not forgotten yet; make the file know what the database does."""
     known = tombstone_file.read()
-    rows = await database.read(lambda tx: store.tombstones(tx, constellation))
+    rows = await database.read(store.tombstones)
     finished = {row[0] for row in rows if orjson.loads(row[4])["finished"]}
     in_file = {tombstone.id for tombstone in known}
-    new = [Tombstone.of_row(constellation, row) for row in rows if row[0] not in in_file]
+    new = [Tombstone.of_row(database.constellation, row) for row in rows if row[0] not in in_file]
     tombstone_file.add(new)
     return [
         tombstone
         for tombstone in (*known, *new)
-        if tombstone.constellation == constellation and tombstone.id not in finished
+        if tombstone.constellation == database.constellation and tombstone.id not in finished
     ]
 
 
@@ -334,23 +338,25 @@ async def forget(
         database: The open database.
         data: The data directory, whose other files are gone through too.
         writer: Who wants it, and why.
-        what: What is to be forgotten.
-        drop: Drops what the process holds of agents' memory, before all is looked through once
-            more: a turn under way may have written it again.
+        what: The texts and ids to forget.
+        drop: Drops the cached memory of agents. Then everything is searched once more, since a
+            running turn may have written the text again.
     """
     whole = Resource("memory", "everything", Permission.READ_WRITE)
     judge(writer, Act.DELETE, whole, "forget something for good")
     texts = check_texts(what.texts)
     if not texts and not what.ids:
-        raise InvalidInput("It was not said what to forget. Give a text or an id.")
-    await database.read(partial(_check, constellation=writer.constellation, what=what))
+        raise InvalidInput(
+            "You did not say what to forget. Give a text or an id. Nothing was forgotten."
+        )
+    await database.read(partial(_check, what=what))
     tombstone_file = TombstoneFile(data)
     key = await asyncio.to_thread(tombstone_file.key, make=True)
     assert key is not None
     known = Redactor(TextMatcher(texts))
     tombstone = Tombstone(
         new_id("tomb"),
-        writer.constellation,
+        database.constellation,
         str(writer.actor),
         known.text(writer.reason) if texts else writer.reason,
         what.ids,
@@ -376,8 +382,7 @@ async def _record_tombstone(
     """
     texts: tuple[str, ...] = ()
     if what.ids:
-        work = partial(_texts_of, constellation=tombstone.constellation, what=what)
-        texts = await database.read(work)
+        texts = await database.read(partial(_texts_of, what=what))
     fingerprints = await asyncio.to_thread(fingerprints_of, texts, key)
     tombstone = replace(tombstone, fingerprints=(*tombstone.fingerprints, *fingerprints))
     begun = replace(_receipt(tombstone, SweepResult(), set()), finished=False)
@@ -389,7 +394,6 @@ async def _record_tombstone(
 async def replay(
     database: Database,
     data: Path,
-    constellation: str,
     *,
     everything: bool = False,
     drop: Drop | None = None,
@@ -401,9 +405,9 @@ async def replay(
     `everything`, also what this database has forgotten before: after an import or new documents.
     """
     tombstone_file = TombstoneFile(data)
-    tombstones = await unfinished_tombstones(database, constellation, tombstone_file)
+    tombstones = await unfinished_tombstones(database, tombstone_file)
     if everything:
-        tombstones = tombstone_file.read(constellation)
+        tombstones = tombstone_file.read(database.constellation)
     if not tombstones:
         return None
     key = await asyncio.to_thread(tombstone_file.key)
@@ -435,7 +439,7 @@ def _summed(receipts: Sequence[ForgetReceipt], left: list[str]) -> ForgetReceipt
         result.left += [text for text in receipt.unreached if text not in result.left]
         summaries.update(receipt.summaries)
     last = receipts[-1]
-    return make_receipt(last.id, last.at, last.by, last.reason, result, summaries)
+    return make_receipt(last.id, last.at_ms, last.by, last.reason, result, summaries)
 
 
 # -- carrying it out ---------------------------------------------------------------------------
@@ -494,7 +498,7 @@ async def _round(
             partial(_turns, present=present, tombstone=tombstone, schema=schema)
         )
         chosen = edit_filter(turns, tombstone.ids.get("persons", ()))
-        result.add(await sweep_blocks(database, tombstone.constellation, redactor, chosen, schema))
+        result.add(await sweep_blocks(database, redactor, chosen, schema))
     for schema in _schemas(present, "entries") if tombstone.ids else ():
         work = partial(
             _remove, present=present, tombstone=tombstone, request=request, schema=schema
@@ -514,13 +518,13 @@ def _schemas(present: Columns, table: str) -> list[str]:
 async def _turns(
     tx: Connection, present: Columns, tombstone: Tombstone, schema: str
 ) -> frozenset[str]:
-    return await RowRemover(tx, present, tombstone.constellation, schema).turns_of(tombstone.ids)
+    return await RowRemover(tx, present, schema).turns_of(tombstone.ids)
 
 
 async def _remove(
     tx: Connection, present: Columns, tombstone: Tombstone, request: ForgetRequest, schema: str
 ) -> tuple[SweepResult, set[str]]:
-    remover = RowRemover(tx, present, tombstone.constellation, schema)
+    remover = RowRemover(tx, present, schema)
     await remover.forget(tombstone.ids, request)
     return remover.result, remover.summaries
 
@@ -528,20 +532,20 @@ async def _remove(
 # -- asking the store --------------------------------------------------------------------------
 
 
-async def _check(tx: Connection, constellation: str, what: Forgetting) -> None:
+async def _check(tx: Connection, what: Forgetting) -> None:
     for kind, ids in what.ids.items():
         table, whose = _TABLES[kind]
         for id in ids:
-            if not await store.ids(tx, table, "id", f"id = ? AND {whose}", (id, constellation)):
+            if not await store.ids(tx, table, "id", f"id = ? AND {whose}", (id, tx.constellation)):
                 word, listing = _NOUNS[kind]
                 raise NotFound(
                     f'There is no {word} {id!r}. "{listing}" shows them. Nothing was forgotten.'
                 )
 
 
-async def _texts_of(tx: Connection, constellation: str, what: Forgetting) -> tuple[str, ...]:
+async def _texts_of(tx: Connection, what: Forgetting) -> tuple[str, ...]:
     """Return the texts of what will be removed."""
-    return await RowRemover(tx, {}, constellation).texts_of(what.passages, what.turns)
+    return await RowRemover(tx, {}).texts_of(what.passages, what.turns)
 
 
 async def _store(tx: Connection, tombstone: Tombstone, receipt: ForgetReceipt) -> None:
@@ -553,7 +557,7 @@ async def _store(tx: Connection, tombstone: Tombstone, receipt: ForgetReceipt) -
         receipt.wire(),
         tombstone.at,
     )
-    await store.put_tombstone(tx, tombstone.constellation, row)
+    await store.put_tombstone(tx, row)
 
 
 def _receipt(tombstone: Tombstone, result: SweepResult, summaries: set[str]) -> ForgetReceipt:

@@ -1,4 +1,4 @@
-"""Writing a block's history anew without a text.
+"""Rewriting the history of a block without a text.
 
 The text of a block is followed character by character through all of its edits, and what is to be
 forgotten is covered wherever it was written, so that every edit keeps its places and lengths:
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,13 +29,13 @@ from asterism.memory.content import (
     sections_of,
 )
 from asterism.memory.edits import BlockContent
-from asterism.memory.forgetting.columns import TABLES
 from asterism.memory.forgetting.redaction import FORGOTTEN, Redactor, TextMatcher, same_length
-from asterism.memory.forgetting.rows import SweepResult
+from asterism.memory.forgetting.rows import TABLES, SweepResult
 from asterism.memory.gate.replicas import LoroRefused, Replica, loro_errors
 from asterism.memory.history import EditRun, change_of, read_era, write_era
 from asterism.memory.schemas import schema_of
 from asterism.memory.texts import Splice, splice_text
+from asterism.records import dataclass
 from asterism.store import forgetting as store
 from asterism.store.database import Connection, Database
 from asterism.types.memory import FieldType, MapSchema
@@ -78,7 +78,7 @@ class _Rewritten:
     edits: list[EditRow]
     replica: bytes | None
     """The Loro document; empty: it had to go; None: it stays as it is."""
-    found: int
+    count: int
 
 
 def no_edit(_: EditRow) -> bool:
@@ -87,67 +87,59 @@ def no_edit(_: EditRow) -> bool:
 
 
 async def sweep_blocks(
-    database: Database,
-    constellation: str,
-    redactor: Redactor,
-    chosen: Choice = no_edit,
-    place: str = "",
+    database: Database, redactor: Redactor, chosen: Choice = no_edit, place: str = ""
 ) -> SweepResult:
     """Take it out of every version of every block of an open database."""
-    found = SweepResult()
-    for block_id in await database.read(partial(_ids, place=place, constellation=constellation)):
+    result = SweepResult()
+    for block_id in await database.read(partial(_ids, place=place)):
         for _ in range(_ATTEMPTS):
             block = await database.read(partial(_read, place=place, block_id=block_id))
-            made = await asyncio.to_thread(_tried, partial(rewritten, block, redactor, chosen))
+            made = await asyncio.to_thread(
+                _rewritten_or_reason, partial(rewritten, block, redactor, chosen)
+            )
             if isinstance(made, str):
-                found.left.append(f"Block {block_id} could not be written anew ({made}).")
+                result.left.append(f"Block {block_id} could not be written anew ({made}).")
             if not isinstance(made, _Rewritten):
                 break
             if await database.write(partial(_write, place=place, block=block, made=made)):
-                found.places[f"{place}blocks.text"] += made.found
-                seers = partial(_seers, place=place, block_id=block_id)
-                found.agents |= set(await database.read(seers))
+                result.places[f"{place}blocks.text"] += made.count
+                seers = partial(_agents_that_see, place=place, block_id=block_id)
+                result.agents |= set(await database.read(seers))
                 break
         else:
-            found.left.append(f"Block {block_id} was edited all the time. Forget the same again.")
-    return found
+            result.left.append(f"Block {block_id} was edited all the time. Forget the same again.")
+    return result
 
 
-async def end_pasts(
-    database: Database, constellation: str, owner: str | None, moment: int
-) -> SweepResult:
+async def drop_former_texts(database: Database, owner: str | None, moment: int) -> SweepResult:
     """Forget what blocks, all or those of one agent, said before a moment and not since."""
-    found = SweepResult()
-    for block_id in await database.read(partial(_ids, place="", constellation=constellation)):
+    result = SweepResult()
+    for block_id in await database.read(partial(_ids, place="")):
         block = await database.read(partial(_read, place="", block_id=block_id))
         if owner is not None and block.owner_id != owner:
             continue
-        made = await asyncio.to_thread(_tried, partial(without_past, block, moment))
+        made = await asyncio.to_thread(_rewritten_or_reason, partial(without_past, block, moment))
         if isinstance(made, _Rewritten) and await database.write(
             partial(_write, place="", block=block, made=made)
         ):
-            found.places["block history"] += made.found
-    return found
+            result.places["block history"] += made.count
+    return result
 
 
 async def sweep_blocks_of(
-    tx: Connection,
-    constellation: str,
-    redactor: Redactor,
-    chosen: Choice = no_edit,
-    place: str = "",
+    tx: Connection, redactor: Redactor, chosen: Choice = no_edit, place: str = ""
 ) -> SweepResult:
     """Take it out of every version of every block in one transaction."""
-    found = SweepResult()
-    for block_id in await _ids(tx, place, constellation):
+    result = SweepResult()
+    for block_id in await _ids(tx, place):
         block = await _read(tx, place, block_id)
-        made = _tried(partial(rewritten, block, redactor, chosen))
+        made = _rewritten_or_reason(partial(rewritten, block, redactor, chosen))
         if isinstance(made, _Rewritten):
             await _write(tx, place, block, made)
-            found.places[f"{place}blocks.text"] += made.found
+            result.places[f"{place}blocks.text"] += made.count
         elif made is not None:
-            found.left.append(f"Block {block_id} could not be written anew ({made}).")
-    return found
+            result.left.append(f"Block {block_id} could not be written anew ({made}).")
+    return result
 
 
 # -- rows --------------------------------------------------------------------------------------
@@ -155,12 +147,12 @@ async def sweep_blocks_of(
 _EDIT = "number, kind, author, turn_id, reason, source, undoes, undone_by, at, change"
 
 
-async def _ids(tx: Connection, place: str, constellation: str) -> list[str]:
+async def _ids(tx: Connection, place: str) -> list[str]:
     whose = TABLES["blocks"].whose
-    return await store.ids(tx, f"{place}blocks", "id", whose, (constellation,))
+    return await store.ids(tx, f"{place}blocks", "id", whose, (tx.constellation,))
 
 
-async def _seers(tx: Connection, place: str, block_id: str) -> list[str]:
+async def _agents_that_see(tx: Connection, place: str, block_id: str) -> list[str]:
     """Return the agents that see a block."""
     rows = await tx.all(
         f"SELECT a.id FROM {place}agents a JOIN {place}blocks b"
@@ -194,7 +186,7 @@ async def _read(tx: Connection, place: str, block_id: str) -> _Block:
 
 
 async def _write(tx: Connection, place: str, block: _Block, made: _Rewritten) -> bool:
-    """Store the block written anew; False if it was edited since it was read."""
+    """Store the rewritten block; False if it was edited since it was read."""
     whole = {"text": made.text, "content": made.content}
     if not await store.change(
         tx, f"{place}blocks", {"id": block.id}, {"version": block.version}, whole
@@ -219,8 +211,8 @@ async def _write(tx: Connection, place: str, block: _Block, made: _Rewritten) ->
 # -- the history -------------------------------------------------------------------------------
 
 
-def _tried(make: Callable[[], _Rewritten | None]) -> _Rewritten | str | None:
-    """Return a block written anew, or why it cannot be: its bytes may be damaged."""
+def _rewritten_or_reason(make: Callable[[], _Rewritten | None]) -> _Rewritten | str | None:
+    """Return a rewritten block, or the reason why it cannot be: its bytes may be damaged."""
     try:
         with loro_errors():
             return make()
@@ -230,31 +222,31 @@ def _tried(make: Callable[[], _Rewritten | None]) -> _Rewritten | str | None:
 
 def rewritten(block: _Block, redactor: Redactor, chosen: Choice = no_edit) -> _Rewritten | None:
     """Return a block's content and history without it, or None if it is nowhere in them."""
-    before = redactor.found
-    past = _Past(block, redactor)
+    before = redactor.count
+    past = _BlockHistory(block, redactor)
     gone = {edit.number for edit in past.edits if chosen(edit)}
     past.follow(gone)
-    return past.written_anew(gone, redactor.found - before + len(gone))
+    return past.rewrite(gone, redactor.count - before + len(gone))
 
 
 def without_past(block: _Block, moment: int) -> _Rewritten | None:
-    """Return a block of which nothing is left that it said before a moment and not since.
+    """Return a block without the texts that it had before a moment and does not have since.
 
-    Its edits stay in the history with their authors and times; what they wrote is covered.
+    Its edits stay in the history with their authors and times; their texts are covered.
     """
-    past = _Past(block, Redactor(TextMatcher(())))
+    past = _BlockHistory(block, Redactor(TextMatcher(())))
     old = {edit.number for edit in past.edits if edit.at < moment and edit.reason != FORGOTTEN}
     if not old:
         return None
     past.follow(set(), keep_from=max(edit.number for edit in past.edits if edit.at < moment))
-    return past.written_anew(old, len(old))
+    return past.rewrite(old, len(old))
 
 
 Leaf = tuple[str, str, str, str]
 """A value that a block said: its part, row (empty: a map has none), field, and itself as JSON."""
 
 
-class _Past:
+class _BlockHistory:
     """All that a block ever said, followed from its first edit on."""
 
     def __init__(self, block: _Block, redactor: Redactor) -> None:
@@ -266,27 +258,29 @@ class _Past:
         self._texts: dict[str, _Letters] = {}
         self._covered: set[Leaf] = set()
         """Values that go whole."""
-        self._kept: set[str] | None = None
+        self._kept_values: set[str] | None = None
         """Values, as JSON, that stay of those said before `_keep_from`; None: all."""
         self._keep_from = 0
         self._values: dict[str, Any] = {}
-        """What is left of values, by what they were as JSON."""
+        """The redacted values, by the JSON of the old ones."""
         self._states: dict[int, Parts] = {}
         """The parts that are JSON after each edit that changed them."""
 
     def follow(self, gone: set[int], keep_from: int = 0) -> None:
-        """Find what is to be covered: what is looked for, and all that some edits wrote.
+        """Find the parts to cover: the matches, and all text of the edits in `gone`.
 
-        With `keep_from`, all that was said before that edit and is not said after it as well.
+        With `keep_from`, also all text from before that edit that is not there after it.
         """
         parts: dict[str, str] = {}
         for edit in self.edits:
             before = dict(parts)
-            for name, told in change_of(edit).items():
+            for name, splices in change_of(edit).items():
                 if name.endswith(TEXT_PART):
-                    self._letters(name).take(told, wholly=edit.number in gone)
+                    self._letters(name).take(splices, wholly=edit.number in gone)
                 else:
-                    parts[name] = splice_text(parts.get(name, ""), [Splice(*one) for one in told])
+                    parts[name] = splice_text(
+                        parts.get(name, ""), [Splice(*splice) for splice in splices]
+                    )
             if parts != before:
                 self._states[edit.number] = dict(parts)
                 if edit.number in gone:
@@ -294,8 +288,8 @@ class _Past:
                     self._covered |= {leaf for leaf in new if leaf[:3] not in self._counters()}
             if edit.number == keep_from:
                 for letters in self._texts.values():
-                    letters.cover_what_is_gone()
-                self._kept = {leaf[3] for leaf in _leaves(parts)}
+                    letters.cover_removed()
+                self._kept_values = {leaf[3] for leaf in _leaves(parts)}
                 self._keep_from = keep_from
 
     def _letters(self, name: str) -> _Letters:
@@ -311,7 +305,7 @@ class _Past:
             if field.type is FieldType.COUNTER
         }
 
-    def written_anew(self, gone: set[int], found: int) -> _Rewritten | None:
+    def rewrite(self, gone: set[int], count: int) -> _Rewritten | None:
         """Return the block and its history as they are now to be, or None if nothing changes."""
         block, replica = self._block, self._block.replica
         parts: Parts = {}
@@ -342,7 +336,7 @@ class _Past:
             ],
             runs[-1].edits,
             document,
-            found if changed else 0,
+            count if changed else 0,
         )
 
     def _next(self, parts: Parts, edit: EditRow) -> tuple[Parts, str]:
@@ -351,14 +345,14 @@ class _Past:
             return parts, edit.change
         change: dict[str, list[list[Any]]] = {}
         made = dict(parts)
-        for name, told in change_of(edit).items():
+        for name, splices in change_of(edit).items():
             if name.endswith(TEXT_PART):
-                new, named = self._texts[name].next(told), self._name(name)
-                made[named] = splice_text(made.get(named, ""), [Splice(*one) for one in new])
+                new, named = self._texts[name].next(splices), self._name(name)
+                made[named] = splice_text(made.get(named, ""), [Splice(*splice) for splice in new])
                 change[named] = new
         state = self._states.get(edit.number)
         if state is not None:
-            now = self._anew(state, edit.number)
+            now = self._rewritten_parts(state, edit.number)
             was = {name: text for name, text in parts.items() if not name.endswith(TEXT_PART)}
             change |= change_between(was, now)
             made = {**{n: t for n, t in made.items() if n.endswith(TEXT_PART)}, **now}
@@ -370,7 +364,7 @@ class _Past:
         section, colon, kind = name.rpartition(":")
         return self._redactor.text(section) + colon + kind
 
-    def _anew(self, parts: Parts, number: int) -> dict[str, str]:
+    def _rewritten_parts(self, parts: Parts, number: int) -> dict[str, str]:
         return {self._name(name): self._part(name, text, number) for name, text in parts.items()}
 
     def _part(self, name: str, text: str, number: int) -> str:
@@ -387,15 +381,19 @@ class _Past:
             if key == ROW_ID:
                 made[key] = value
                 continue
-            told = _as_json(value)
-            leaf = (name, str(row.get(ROW_ID, "")), key, told)
-            past = number < self._keep_from and self._kept is not None and told not in self._kept
+            value_json = _as_json(value)
+            leaf = (name, str(row.get(ROW_ID, "")), key, value_json)
+            past = (
+                number < self._keep_from
+                and self._kept_values is not None
+                and value_json not in self._kept_values
+            )
             if leaf in self._covered or past:
                 made[self._redactor.text(key)] = _emptied(value)
             else:
-                if told not in self._values:
-                    self._values[told] = _value(value, self._redactor)
-                made[self._redactor.text(key)] = self._values[told]
+                if value_json not in self._values:
+                    self._values[value_json] = _value(value, self._redactor)
+                made[self._redactor.text(key)] = self._values[value_json]
         return made
 
     def _document(self, document: bytes, parts: Parts) -> bytes | None:
@@ -422,8 +420,8 @@ def _leaves(parts: Parts) -> Iterable[Leaf]:
         if name.endswith(TEXT_PART):
             continue
         value: Any = orjson.loads(text)
-        found = cast("list[Row]", value if isinstance(value, list) else [value])
-        for row in found:
+        rows = cast("list[Row]", value if isinstance(value, list) else [value])
+        for row in rows:
             for key, inner in row.items():
                 if key != ROW_ID:
                     yield name, str(row.get(ROW_ID, "")), key, _as_json(inner)
@@ -443,9 +441,9 @@ class _Letters:
         self._seen: set[str] = set()
         self._at = 0
 
-    def take(self, told: Sequence[Sequence[Any]], *, wholly: bool) -> None:
+    def take(self, splices: Sequence[Sequence[Any]], *, wholly: bool) -> None:
         """Follow an edit; cover what is found in the text after it, or all that the edit wrote."""
-        for at, delete, insert in reversed(told):
+        for at, delete, insert in reversed(splices):
             new = range(len(self._written), len(self._written) + len(insert))
             self._written += insert
             self._ids[at : at + delete] = new
@@ -455,17 +453,17 @@ class _Letters:
         if self._text not in self._seen:
             self._seen.add(self._text)
             for start, end in self._redactor.spans(self._text):
-                self._redactor.found += 1
+                self._redactor.count += 1
                 self._covered.update(self._ids[start:end])
 
-    def cover_what_is_gone(self) -> None:
+    def cover_removed(self) -> None:
         """Cover all that was written so far and is not in the text now."""
         self._covered.update(set(range(len(self._written))) - set(self._ids))
 
-    def next(self, told: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    def next(self, splices: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """Return the next edit with what is covered in it; they are asked for in their order."""
         made: list[list[Any]] = []
-        for at, delete, insert in reversed(told):
+        for at, delete, insert in reversed(splices):
             made.append([at, delete, self._letters(len(insert))])
         return made[::-1]
 
@@ -487,15 +485,15 @@ def covered_document(document: bytes, parts: Parts, redactor: Redactor) -> bytes
     whole = LoroDoc()
     whole.import_(document)
     updates = orjson.loads(whole.export_json_updates(VersionVector(), whole.oplog_vv))
-    kept = {leaf[3] for leaf in _leaves(parts)}
-    for text in list(kept):
+    kept_values = {leaf[3] for leaf in _leaves(parts)}
+    for text in list(kept_values):
         value = orjson.loads(text)
-        kept |= (
+        kept_values |= (
             {_as_json(item) for item in cast("list[Any]", value)}
             if isinstance(value, list)
             else set()
         )
-    if not _cover(updates, _visible(whole, updates, parts), kept, redactor):
+    if not _cover(updates, _visible(whole, updates, parts), kept_values, redactor):
         return None
     clean = LoroDoc()
     clean.import_json_updates(orjson.dumps(updates).decode())
@@ -512,19 +510,21 @@ def _visible(document: LoroDoc, updates: dict[str, Any], parts: Parts) -> Ids:
 
     ops = (op for change in updates["changes"] for op in change["ops"])
     names = {op["container"] for op in ops if op["container"].endswith(":Text")}
-    found: Ids = set()
+    result: Ids = set()
     for name in names:
         text = document.get_text(name.removeprefix(_ROOT).removesuffix(":Text"))
-        said = parts.get(name.removeprefix(_ROOT).removesuffix(":Text"), "")
+        part_text = parts.get(name.removeprefix(_ROOT).removesuffix(":Text"), "")
         for at, letter in enumerate(text.to_string()):
-            cursor = text.get_cursor(at, Side.Middle) if said[at : at + 1] == letter else None
+            cursor = text.get_cursor(at, Side.Middle) if part_text[at : at + 1] == letter else None
             if cursor is not None and cursor.id is not None:
-                found.add((cursor.id.peer, cursor.id.counter))
-    return found
+                result.add((cursor.id.peer, cursor.id.counter))
+    return result
 
 
-def _cover(updates: dict[str, Any], visible: Ids, kept: set[str], redactor: Redactor) -> bool:
-    """Change the operations that wrote anything else; tell whether there were any."""
+def _cover(
+    updates: dict[str, Any], visible: Ids, kept_values: set[str], redactor: Redactor
+) -> bool:
+    """Cover the operations that wrote other texts; tell whether there were any."""
     changed = False
     for change in updates["changes"]:
         peer = int(updates["peers"][int(change["id"].partition("@")[2])])
@@ -540,7 +540,7 @@ def _cover(updates: dict[str, Any], visible: Ids, kept: set[str], redactor: Reda
                     for at, letter in enumerate(content["text"], op["counter"])
                 )
             elif content["type"] != "counter" and "value" in content:
-                new["value"] = _emptied(content["value"], kept)
+                new["value"] = _emptied(content["value"], kept_values)
             if "key" in content:
                 new["key"] = redactor.text(content["key"])
             name, colon, kind = op["container"].rpartition(":")
@@ -570,17 +570,17 @@ def _value(value: Any, redactor: Redactor) -> Any:
     return 0 if changed is not value and isinstance(value, int | float) else changed
 
 
-def _emptied(value: Any, kept: Container[str] = ()) -> Any:
-    """Return a value that says nothing, of the same kind; what is kept, as JSON, stays."""
-    if not isinstance(value, list | dict) and _as_json(value) in kept:
+def _emptied(value: Any, kept_values: Container[str] = ()) -> Any:
+    """Return an empty value of the same kind; values whose JSON is in `kept_values` stay."""
+    if not isinstance(value, list | dict) and _as_json(value) in kept_values:
         return value
     if isinstance(value, str):
         return value if value.startswith(_NESTED_CONTAINER) or not value else FORGOTTEN
     if isinstance(value, list):
-        return [_emptied(item, kept) for item in cast("list[Any]", value)]
+        return [_emptied(item, kept_values) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
-        return {name: _emptied(item, kept) for name, item in fields.items()}
+        return {name: _emptied(item, kept_values) for name, item in fields.items()}
     if isinstance(value, bool) or value is None:
         return value
     return 0

@@ -1,8 +1,8 @@
 """Taking a text out of the files beside the database: snapshots, tapes, logs, anything.
 
-What the standard library unpacks is searched up to a bound; other packed files are named. Some
-files hold something packed behind a beginning of their own, such as PDF documents: that is searched
-too, and a file that only looks packed is named.
+Packed files are unpacked with the standard library and searched up to a bound. The receipt names
+other packed files. Some files, such as PDF documents, have packed parts after a header: these are
+searched too, and the receipt names files that only look packed.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ def packing_of(start: bytes, ending: str) -> Packing | None:
 
 
 def search_packed(path: Path, packing: Packing, redactor: Redactor) -> str:
-    """Return what is to be said of a packed file; empty: it does not hold what is looked for."""
+    """Return a finding on a packed file; empty: the text is not in it."""
     try:
         if packing is Packing.OTHER:
             raise _NotSearched(packing.value)
-        held = (
+        contains = (
             _in_zip(path, redactor)
             if packing is Packing.ZIP
             else _in_packed(_OPEN[packing](path), redactor, MAX_UNPACKED)[0]
@@ -106,7 +106,7 @@ def search_packed(path: Path, packing: Packing, redactor: Redactor) -> str:
         return _NOT_SEARCHED.format(why=error)
     except _DAMAGED as error:
         return _NOT_SEARCHED.format(why=f"it cannot be unpacked: {type(error).__name__}")
-    return _HOLDS if held else ""
+    return _HOLDS if contains else ""
 
 
 _STREAM = re.compile(
@@ -126,26 +126,26 @@ _MEDIA_LATER = (b"ftyp", b"WEBP", b"WAVE", b"GGUF")
 _DENSE = 0.94
 _MIN_DENSE_SIZE, _SAMPLE = 96, 1 << 16
 _MIN_UNPACKED = 16
-"""What unpacks to fewer bytes only looks packed: two bytes in 16,000 do."""
+"""Shorter results are not packed data: two bytes in 16,000 look like a header."""
 
 
 def search_binary(body: bytes, redactor: Redactor) -> str:
-    """Return what is to be said of bytes that may hold something packed, or be so; else nothing."""
+    """Return a finding on bytes that may be packed or contain packed parts; else ""."""
     room, unsure, looked = MAX_UNPACKED, False, False
     end = 0
-    for found in _STREAM.finditer(body):
-        if found.start() < end:
+    for match in _STREAM.finditer(body):
+        if match.start() < end:
             continue  # in the middle of what was looked into
-        if found[0].startswith(_NEVER_UNPACKED):
+        if match[0].startswith(_NEVER_UNPACKED):
             unsure = True
             continue
-        unpacked, used, whole = _unpacked(body[found.start() :], found[0][:2], room)
+        unpacked, used, whole = _unpacked(body[match.start() :], match[0][:2], room)
         if len(unpacked) >= _MIN_UNPACKED or (whole and unpacked):
             if redactor.in_bytes(unpacked):
                 return _HOLDS
             unsure = unsure or packing_of(unpacked[:16], "") is not None
             room -= len(unpacked)
-            looked, end = True, found.start() + used
+            looked, end = True, match.start() + used
             if room <= 0:
                 unsure = True
                 break
@@ -193,11 +193,11 @@ def _in_zip(path: Path, redactor: Redactor) -> bool:
             if redactor.spans(member.filename):
                 return True
             try:
-                held, size = _in_packed(archive.open(member), redactor, room)
+                contains, size = _in_packed(archive.open(member), redactor, room)
             except _NotSearched as error:
                 why = str(error)  # another member may hold it for certain
                 continue
-            if held:
+            if contains:
                 return True
             room -= size
     if why:
@@ -206,13 +206,13 @@ def _in_zip(path: Path, redactor: Redactor) -> bool:
 
 
 def _in_packed(file: IO[bytes], redactor: Redactor, room: int) -> tuple[bool, int]:
-    """Tell whether what was packed holds it, and how many bytes it has."""
+    """Tell whether the unpacked bytes contain the text, and how many bytes there are."""
     with file:
         counted = _BoundedStream(file, room)
-        held = search_stream(counted, redactor)
-    if not held and packing_of(counted.start, "") is not None:
+        contains = search_stream(counted, redactor)
+    if not contains and packing_of(counted.start, "") is not None:
         raise _NotSearched("there is something packed in it")
-    return held, room - counted.room
+    return contains, room - counted.room
 
 
 class _BoundedStream:
@@ -249,7 +249,7 @@ _SQLITE = b"SQLite format 3\0"
 _OPEN_FILES = re.compile(r"asterism\.(db(-wal|-shm|-journal)?|lock)|tombstones\.key")
 _LOG = re.compile(r".*\.log(\.\d+)?")
 _OWNER_SUFFIXES = (".toml", ".env", ".py", ".yaml", ".yml", ".ini")
-"""Files that an owner writes: what they say is told, not changed."""
+"""Files that the owner writes: matches are reported, not changed."""
 _MAX_BYTES = 1 << 28
 _EVENT = re.compile(r"data: ?(\{.*\})")
 
@@ -266,22 +266,22 @@ def sweep_files(
         name = path.relative_to(data).as_posix()
         if redactor.spans(name):
             result.left.append(f"The name of a file in {data} holds it. Rename or remove the file.")
-        before = redactor.found
+        before = redactor.count
         try:
             result.add(_sweep_file(path, name, request, redactor, ids or {}))
         except (OSError, StoreError) as error:
             result.left.append(f"{_safe_name(name, redactor)} could not be looked into ({error}).")
             continue
-        if redactor.found > before:
-            result.places[_safe_name(name, redactor)] += redactor.found - before
+        if redactor.count > before:
+            result.places[_safe_name(name, redactor)] += redactor.count - before
     return result
 
 
 def _safe_name(name: str, redactor: Redactor) -> str:
-    before = redactor.found
-    shown = redactor.text(name)
-    redactor.found = before
-    return shown
+    before = redactor.count
+    safe_name = redactor.text(name)
+    redactor.count = before
+    return safe_name
 
 
 def _files(data: Path) -> Iterator[Path]:
@@ -306,7 +306,7 @@ def _sweep_file(
         start = file.read(len(_SQLITE))
     if start == _SQLITE:
         work = partial(_sweep_database, request, redactor, ids)
-        swept = rewrite_file(path, work)
+        swept = rewrite_file(path, request.constellation, work)
         result.left += swept.left
         # Rows that went by their ids; what was taken out of others the redactor counts.
         result.places[_safe_name(name, redactor)] += sum(
@@ -314,8 +314,8 @@ def _sweep_file(
         )
         return result
     if packing := packing_of(start, path.suffix):
-        if told := search_packed(path, packing, redactor):
-            result.left.append(f"{_safe_name(name, redactor)} {told}")
+        if finding := search_packed(path, packing, redactor):
+            result.left.append(f"{_safe_name(name, redactor)} {finding}")
         return result
     if path.stat().st_size > _MAX_BYTES:
         if _is_in_large_file(path, redactor):
@@ -327,9 +327,9 @@ def _sweep_file(
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        held = "holds it and is not text. Remove it if it may go."
-        if told := held if redactor.in_bytes(body) else search_binary(body, redactor):
-            result.left.append(f"{_safe_name(name, redactor)} {told}")
+        not_text = "holds it and is not text. Remove it if it may go."
+        if finding := not_text if redactor.in_bytes(body) else search_binary(body, redactor):
+            result.left.append(f"{_safe_name(name, redactor)} {finding}")
         return result
     if path.suffix in _OWNER_SUFFIXES:
         if redactor.spans(text):
@@ -349,17 +349,16 @@ async def _sweep_database(
     ids: dict[str, tuple[str, ...]],
     tx: Connection,
 ) -> SweepResult:
-    """Do to another database file what was done to the open one."""
+    """Forget the same in another database file."""
     present: Columns = await columns_of(tx)
-    constellation = request.constellation
     result = SweepResult()
     if "segments" in present:
         await search_index.drop_everything(tx)
     if "entries" in present:
-        remover = RowRemover(tx, present, constellation)
+        remover = RowRemover(tx, present)
         chosen = edit_filter(await remover.turns_of(ids), ids.get("persons", ()))
         if "blocks" in present:
-            result.add(await sweep_blocks_of(tx, constellation, redactor, chosen))
+            result.add(await sweep_blocks_of(tx, redactor, chosen))
         await remover.forget(ids, request)
         result.add(remover.result)
     result.add(await sweep_connection(tx, present, request, redactor))
@@ -398,8 +397,8 @@ def _redacted_line(line: str, redactor: Redactor) -> str | None:
         return redactor.text(line)
     if isinstance(value, dict) and "chunks" in value:
         tape = cast("dict[str, Any]", value)
-        if any(redactor.spans(said) for said in _streamed(tape["chunks"])):
-            redactor.found += 1
+        if any(redactor.spans(text) for text in _streamed(tape["chunks"])):
+            redactor.count += 1
             return None
     changed = redactor.value(value)
     return line if changed is value else orjson.dumps(changed).decode() + line[len(body) :]
@@ -411,31 +410,31 @@ def _streamed(chunks: Any) -> list[str]:
         whole = "".join(chunk for _, chunk in chunks if isinstance(chunk, str))
     except (TypeError, ValueError):
         return []
-    said: defaultdict[str, list[str]] = defaultdict(list)
+    texts: defaultdict[str, list[str]] = defaultdict(list)
     for event in _EVENT.findall(whole):
         try:
-            _collect(orjson.loads(event), "", said)
+            _collect(orjson.loads(event), "", texts)
         except orjson.JSONDecodeError:
             continue
-    return ["".join(parts) for parts in said.values()]
+    return ["".join(parts) for parts in texts.values()]
 
 
-def _collect(value: Any, path: str, said: defaultdict[str, list[str]]) -> None:
+def _collect(value: Any, path: str, texts: defaultdict[str, list[str]]) -> None:
     if isinstance(value, str):
-        said[path].append(value)
+        texts[path].append(value)
     elif isinstance(value, list):
         for item in cast("list[Any]", value):
-            _collect(item, path, said)
+            _collect(item, path, texts)
     elif isinstance(value, dict):
         for name, item in cast("dict[str, Any]", value).items():
-            _collect(item, f"{path}.{name}", said)
+            _collect(item, f"{path}.{name}", texts)
 
 
 def _cover(path: Path, text: str, redactor: Redactor) -> None:
     """Write over it in place: a log is open, and goes on growing."""
     with path.open("r+b") as file:
         for start, end in redactor.spans(text):
-            redactor.found += 1
+            redactor.count += 1
             file.seek(len(text[:start].encode()))
             size = len(text[start:end].encode())
             file.write(same_length(text[start:end]).encode().ljust(size, b"*")[:size])
@@ -444,7 +443,7 @@ def _cover(path: Path, text: str, redactor: Redactor) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Put another file in the place of one, whole or not at all."""
+    """Replace a file, completely or not at all."""
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=".forgetting-")
     try:
         with os.fdopen(fd, "wb") as file:

@@ -20,12 +20,12 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import orjson
 
 from asterism.errors import InvalidInput
+from asterism.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,14 +120,14 @@ class _Characters:
         text = "".join(self.characters)
         units = _Characters([], [], [])
         at = 0
-        for found in _ESCAPE.finditer(text):
-            units._copy(self, at, found.start())
-            first = found.start()
-            for characters, size in _characters_of(found):
+        for match in _ESCAPE.finditer(text):
+            units._copy(self, at, match.start())
+            first = match.start()
+            for characters, size in _characters_of(match):
                 for character in characters:
                     units._add(character, self.starts[first], self.ends[first + size - 1])
                 first += size
-            at = found.end()
+            at = match.end()
         units._copy(self, at, len(text))
         return units
 
@@ -167,7 +167,7 @@ class _Characters:
 
 
 class Matcher(Protocol):
-    """Something that knows what is looked for."""
+    """Finds texts, or texts with certain fingerprints."""
 
     plain: bool
     """Whether all that is looked for is ASCII, so that it can be found in any bytes."""
@@ -182,19 +182,19 @@ class Matcher(Protocol):
 
 
 def find_spans(matcher: Matcher, text: str) -> Spans:
-    """Return where what is looked for is written in a text, in order and without overlaps."""
-    found: Spans = []
+    """Return the matches in a text, in order and without overlaps."""
+    spans: Spans = []
     depths = _escape_depths(matcher, text)
     if not depths:
-        return found
+        return spans
     units = _Characters.of(text)
     for depth in range(max(depths) + 1):
         if depth:
             units = units.unescaped()
         if depth in depths:
             normalized, starts, ends = units.normalized()
-            found += [(starts[first], ends[last - 1]) for first, last in matcher.find(normalized)]
-    return merge_spans(found)
+            spans += [(starts[first], ends[last - 1]) for first, last in matcher.find(normalized)]
+    return merge_spans(spans)
 
 
 def _escape_depths(matcher: Matcher, text: str) -> list[int]:
@@ -219,7 +219,7 @@ def _unescaped(text: str) -> str:
 
 
 def _characters_of(escape: re.Match[str]) -> list[tuple[str, int]]:
-    """Return what an escape stands for: characters, each with how many it is written in."""
+    """Return the characters of an escape, each with the length of its written form."""
     code, letter, percents, entity = escape.groups()
     if code:
         return [(chr(int(code, 16)), len(escape[0]))]
@@ -228,17 +228,17 @@ def _characters_of(escape: re.Match[str]) -> list[tuple[str, int]]:
     if entity:
         return [(html.unescape(entity), len(entity))]
     body = bytes.fromhex(percents.replace("%", ""))
-    meant: list[tuple[str, int]] = []
+    characters: list[tuple[str, int]] = []
     at = 0
     while at < len(body):
         # As many bytes as make a character of UTF-8; else the byte by itself.
         size = next((n for n in range(1, 5) if _is_character(body[at : at + n], n)), 1)
         part = body[at : at + size]
-        meant.append(
+        characters.append(
             (part.decode("utf-8") if _is_character(part, size) else chr(part[0]), 3 * size)
         )
         at += size
-    return meant
+    return characters
 
 
 def _is_character(body: bytes, size: int) -> bool:
@@ -248,10 +248,10 @@ def _is_character(body: bytes, size: int) -> bool:
         return False
 
 
-def merge_spans(found: Iterable[tuple[int, int]]) -> Spans:
+def merge_spans(spans: Iterable[tuple[int, int]]) -> Spans:
     """Return spans in order, those that overlap as one."""
     merged: Spans = []
-    for start, end in sorted(found):
+    for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
@@ -269,9 +269,9 @@ class Gaps:
     @staticmethod
     def of(normalized: str) -> Gaps:
         """Return the gaps of a normalized text."""
-        found = _GAP.findall(normalized)
-        dashes = sum("-" in gap for gap in found)
-        return Gaps(len(found) - dashes, dashes)
+        gaps = _GAP.findall(normalized)
+        dashes = sum("-" in gap for gap in gaps)
+        return Gaps(len(gaps) - dashes, dashes)
 
     def fit(self, other: Gaps) -> bool:
         """Tell whether words with other gaps between them are the same.
@@ -301,14 +301,14 @@ def _without_gaps(normalized: Any) -> Any:
     return normalized
 
 
-def _with_gaps(normalized: Any, found: Sequence[tuple[int, int, Gaps]]) -> Spans:
+def _with_gaps(normalized: Any, matches: Sequence[tuple[int, int, Gaps]]) -> Spans:
     """Return where in a normalized text that is which was found with nothing between its words."""
-    if not found:
+    if not matches:
         return []
     between: Any = _BETWEEN_BYTES if isinstance(normalized, bytes) else _BETWEEN
     places = [at for at, character in enumerate(normalized) if character not in between]
     spread: Spans = []
-    for start, end, gaps in found:
+    for start, end, gaps in matches:
         first, last = places[start], places[end - 1] + 1
         part = normalized[first:last]
         text = part.decode("utf-8", "replace") if isinstance(part, bytes) else part
@@ -330,36 +330,36 @@ class TextMatcher:
 
     def find(self, normalized: str) -> Spans:
         """Return where they are in a normalized text."""
-        found = [span for text in self.texts for span in _occurrences(normalized, text)]
+        spans = [span for text in self.texts for span in _occurrences(normalized, text)]
         return merge_spans(
-            [*found, *self._find_gapless(normalized, [form for form, _ in self._tight])]
+            [*spans, *self._find_gapless(normalized, [form for form, _ in self._tight])]
         )
 
     def find_bytes(self, normalized: bytes) -> Spans:
         """Return where they are in normalized bytes."""
-        found = [span for text in self._bytes for span in _occurrences(normalized, text)]
+        spans = [span for text in self._bytes for span in _occurrences(normalized, text)]
         forms = [form.encode("utf-8", "surrogatepass") for form, _ in self._tight]
-        return merge_spans([*found, *self._find_gapless(normalized, forms)])
+        return merge_spans([*spans, *self._find_gapless(normalized, forms)])
 
     def _find_gapless(self, normalized: Any, forms: Sequence[Any]) -> Spans:
         if not forms:
             return []
         tight = _without_gaps(normalized)
-        found = [
+        matches = [
             (start, end, gaps)
             for form, (_, gaps) in zip(forms, self._tight, strict=True)
             for start, end in _occurrences(tight, form)
         ]
-        return _with_gaps(normalized, found)
+        return _with_gaps(normalized, matches)
 
 
 def _occurrences(whole: Any, part: Any) -> Spans:
-    found: Spans = []
+    spans: Spans = []
     at = whole.find(part)
     while at >= 0:
-        found.append((at, at + len(part)))
+        spans.append((at, at + len(part)))
         at = whole.find(part, at + 1)
-    return found
+    return spans
 
 
 def check_texts(texts: Sequence[str]) -> tuple[str, ...]:
@@ -367,7 +367,7 @@ def check_texts(texts: Sequence[str]) -> tuple[str, ...]:
     for text in texts:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from Python
             raise InvalidInput(
-                f"What is to be forgotten must be text, and a {type(text).__name__} was given. "
+                f"A text to forget must be text, and a {type(text).__name__} was given. "
                 "Nothing was forgotten."
             )
         size = len(normalize(text).strip())
@@ -447,31 +447,31 @@ class FingerprintMatcher:
 
     def find(self, normalized: str) -> Spans:
         """Return where they are in a normalized text."""
-        found = [(start, end) for start, end, _ in _by_characters(normalized, self._exact)]
+        spans = [(start, end) for start, end, _ in _by_characters(normalized, self._exact)]
         if self._is_loose:
-            found += _with_gaps(normalized, _by_characters(_without_gaps(normalized), self._tight))
-        return merge_spans(found)
+            spans += _with_gaps(normalized, _by_characters(_without_gaps(normalized), self._tight))
+        return merge_spans(spans)
 
     def find_bytes(self, normalized: bytes) -> Spans:
         """Return where they are in normalized bytes."""
-        found = [(start, end) for start, end, _ in self._exact(normalized)]
+        spans = [(start, end) for start, end, _ in self._exact(normalized)]
         if self._is_loose:
-            found += _with_gaps(normalized, self._tight(_without_gaps(normalized)))
-        return merge_spans(found)
+            spans += _with_gaps(normalized, self._tight(_without_gaps(normalized)))
+        return merge_spans(spans)
 
     def _exact(self, body: bytes) -> list[tuple[int, int, Gaps]]:
-        found: list[tuple[int, int, Gaps]] = []
+        matches: list[tuple[int, int, Gaps]] = []
         for item, numbers in zip(self._fingerprints, self._hash_numbers, strict=True):
-            found += ((*span, _NO_GAPS) for span in self._of(item, item["salt"], numbers, body))
-        return found
+            matches += ((*span, _NO_GAPS) for span in self._of(item, item["salt"], numbers, body))
+        return matches
 
     def _tight(self, body: bytes) -> list[tuple[int, int, Gaps]]:
-        found: list[tuple[int, int, Gaps]] = []
+        matches: list[tuple[int, int, Gaps]] = []
         for item, numbers in zip(self._fingerprints, self._hash_numbers, strict=True):
             if tight := item.get("tight"):
                 gaps = Gaps(tight["spaces"], tight["dashes"])
-                found += ((*span, gaps) for span in self._of(tight, item["salt"], numbers, body))
-        return found
+                matches += ((*span, gaps) for span in self._of(tight, item["salt"], numbers, body))
+        return matches
 
     def _of(
         self, item: dict[str, Any], salt: str, numbers: tuple[int, int], body: bytes
@@ -491,14 +491,14 @@ def _by_characters(
 ) -> list[tuple[int, int, Gaps]]:
     """Return by its characters where something is in a text that is looked for in its bytes."""
     body = text.encode("utf-8", "surrogatepass")
-    found = find(body)
-    if not found or len(body) == len(text):
-        return found
+    matches = find(body)
+    if not matches or len(body) == len(text):
+        return matches
     place = list[int]()
     for index, character in enumerate(text):
         place += [index] * len(character.encode("utf-8", "surrogatepass"))
     place.append(len(text))
-    return [(place[start], place[end], gaps) for start, end, gaps in found]
+    return [(place[start], place[end], gaps) for start, end, gaps in matches]
 
 
 def _verifier(body: bytes, key: bytes, salt: str) -> bytes:
@@ -519,11 +519,11 @@ def _hash_numbers(key: bytes, salt: str) -> tuple[int, int]:
 
 
 def _candidates(body: bytes, size: int, tag: int, numbers: tuple[int, int]) -> list[int]:
-    found: list[int] = []
+    places: list[int] = []
     for first in range(0, len(body) - size + 1, _WINDOW):
         tags = _tags(body[first : first + _WINDOW + size - 1], size, *numbers)
-        found += [first + int(at) for at in (tags == tag).nonzero()[0]]
-    return found
+        places += [first + int(at) for at in (tags == tag).nonzero()[0]]
+    return places
 
 
 def _tags(body: bytes, size: int, base: int, mix: int) -> np.ndarray[Any, Any]:
@@ -576,7 +576,7 @@ WIRE_FIELDS: FixedFields = frozenset({"role", "type", "id", "tool_call_id", "nam
 
 
 def same_length(text: str) -> str:
-    """Return what stands in the place of a text where nothing may move."""
+    """Return a replacement of the same length."""
     return "".join(character if character.isspace() else "*" for character in text)
 
 
@@ -592,24 +592,24 @@ def _last_that_holds(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 
 class Redactor:
-    """Takes what is looked for out of one thing after the other, and counts how often."""
+    """Removes the matches from texts, JSON and bytes, and counts them."""
 
     def __init__(self, matcher: Matcher) -> None:
         self.matcher = matcher
-        self.found = 0
+        self.count = 0
         """How many times it was found so far."""
 
     # -- text ----------------------------------------------------------------------------------
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return where it is in a text, also when a run of Base64 or hexadecimal holds it."""
-        found = find_spans(self.matcher, text)
-        found += [run.span() for run in _HEX.finditer(text) if self._in_hex(run[0])]
+        spans = find_spans(self.matcher, text)
+        spans += [run.span() for run in _HEX.finditer(text) if self._in_hex(run[0])]
         if len(text) >= 16:
-            found += [run.span() for run in _BASE64.finditer(text) if self._in_base64(run[0])]
+            spans += [run.span() for run in _BASE64.finditer(text) if self._in_base64(run[0])]
             for run in _BASE64_LINES.finditer(text):
-                found += self._in_lines(run[0], run.start())
-        return merge_spans(found)
+                spans += self._in_lines(run[0], run.start())
+        return merge_spans(spans)
 
     def _in_base64(self, run: str) -> bool:
         run = run.rstrip("=").translate(_URL_SAFE)
@@ -634,7 +634,7 @@ class Redactor:
             lines = zip(starts[first:last], ends[first:last], strict=True)
             return self._in_base64("".join(run[start:end] for start, end in lines))
 
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         end = len(starts)
         while end > 0 and holds(0, end):
             first = _last_that_holds(0, end - 1, lambda number, end=end: holds(number, end))
@@ -642,9 +642,9 @@ class Redactor:
                 0, end - first - 1, lambda number, first=first, end=end: holds(first, end - number)
             )
             last = end - spare
-            found.append((at + starts[first], at + ends[last - 1]))
+            spans.append((at + starts[first], at + ends[last - 1]))
             end = first + 1 if last > first + 1 else first
-        return found
+        return spans
 
     def _in_hex(self, run: str) -> bool:
         digits = _NOT_HEX.sub("", run)
@@ -658,19 +658,19 @@ class Redactor:
         return bool(find_spans(self.matcher, text))
 
     def text(self, text: str, put: Callable[[str], str] = lambda _: FORGOTTEN) -> str:
-        """Return a text without it; the very same text if it is not there."""
+        """Return a text without the matches; the same object if there are none."""
         parts: list[str] = []
         at = 0
         for start, end in self.spans(text):
             parts += [text[at:start], put(text[start:end])]
             at = end
-            self.found += 1
+            self.count += 1
         return "".join([*parts, text[at:]]) if parts else text
 
     # -- JSON ----------------------------------------------------------------------------------
 
     def value(self, value: Any, fixed_fields: FixedFields | None = None) -> Any:
-        """Return a JSON value without it; the very same value if it is not there."""
+        """Return a JSON value without the matches; the same object if there are none."""
         if isinstance(value, str):
             return self._string(value)
         if isinstance(value, list):
@@ -684,7 +684,7 @@ class Redactor:
             # A telephone number may be written as a number; digits inside of others mean nothing.
             text = str(value)
             if find_spans(self.matcher, text) == [(0, len(text))]:
-                self.found += 1
+                self.count += 1
                 return FORGOTTEN
         return value
 
@@ -712,7 +712,7 @@ class Redactor:
         return self.text(text)
 
     def json(self, text: str, fixed_fields: FixedFields | None = None) -> str:
-        """Return JSON as text without it; what is no JSON is taken as plain text."""
+        """Return JSON text without the matches; invalid JSON counts as plain text."""
         try:
             value = orjson.loads(text)
         except orjson.JSONDecodeError:
@@ -746,6 +746,6 @@ class Redactor:
 
     def counted_in_bytes(self, body: bytes) -> bool:
         """Tell whether any bytes hold it, and count them if they do."""
-        held = self.in_bytes(body)
-        self.found += held
-        return held
+        contains = self.in_bytes(body)
+        self.count += contains
+        return contains

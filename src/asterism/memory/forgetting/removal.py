@@ -1,46 +1,58 @@
-"""Forgetting by id: a passage, a message, a person, a source, a block or an agent.
+"""Forgetting by id and by age.
 
-Every function works on one place (the database, or a snapshot inside it) in one transaction, and
-on whatever tables are there, since a snapshot may be of an older release.
+By id: a passage, a message, a person, a source, a block or an agent. `RowRemover` works on one
+place (the database, or a snapshot inside it) in one transaction. It works on the tables that are
+there, since a snapshot may be of an older release. By age: `enforce_retention` deletes what is too
+old, in small transactions that may be interrupted.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import field
+from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import orjson
 
 from asterism.memory.blocks import EditRow
-from asterism.memory.forgetting.blocks import Choice
+from asterism.memory.forgetting.blocks import Choice, drop_former_texts
 from asterism.memory.forgetting.redaction import FORGOTTEN, MAX_LENGTH
-from asterism.memory.forgetting.rows import Columns, SweepResult
+from asterism.memory.forgetting.rows import TABLES, Columns, SweepResult
+from asterism.records import dataclass
 from asterism.store import forgetting as store
 from asterism.store import search_index
-from asterism.store.database import Connection
+from asterism.store.database import Connection, Database
 from asterism.store.events import ANCHORED, home_chain
 from asterism.store.events import EMPTIED as EMPTIED_BODIES
 from asterism.store.forgetting import ForgetRequest
+from asterism.times import DAY
 from asterism.types.agents import Audience, message_id_for
-from asterism.types.turns import EntryKind, MessageMeta, message_wire, result_wire, text_of
+from asterism.types.turns import (
+    EntryKind,
+    MessageMeta,
+    images_in,
+    message_wire,
+    result_wire,
+    text_of,
+)
 
 MIN_REPEATED_LENGTH = 24
-"""What was said in so many characters or more is looked for wherever it was repeated."""
+"""A message of this length or more is also removed where it was repeated."""
 EMPTIED_META = '{"forgotten":true}'
-"""What stands beside an entry of which nothing is left."""
+"""The metadata of an emptied entry."""
 _EMPTY = FORGOTTEN
 
 
 class RowRemover:
     """One place of a database, and what may be removed from it."""
 
-    def __init__(
-        self, tx: Connection, present: Columns, constellation: str, schema: str = ""
-    ) -> None:
+    def __init__(self, tx: Connection, present: Columns, schema: str = "") -> None:
         self._tx = tx
         self._schema = schema
         self._present = present
-        self._constellation = constellation
         self._emptied: set[tuple[str, int]] = set()
         self.result = SweepResult()
         self.summaries: set[str] = set()
@@ -115,7 +127,7 @@ class RowRemover:
     async def passage(self, passage_id: str) -> None:
         """Remove a passage with its history."""
         own = "id = ? AND constellation = ?"
-        values = (passage_id, self._constellation)
+        values = (passage_id, self._tx.constellation)
         await self._remove_passages_from_index(own, values)
         self.result.agents.update(await self.ids("passages", "archive_id", own, values))
         if await self.ids("passages", "id", own, values):
@@ -130,7 +142,7 @@ class RowRemover:
         for table in ("documents", "source_agents"):
             await self.remove(table, "source_id = ?", own)
         await self.remove(
-            "sources", "id = ? AND constellation = ?", (source_id, self._constellation)
+            "sources", "id = ? AND constellation = ?", (source_id, self._tx.constellation)
         )
 
     async def _remove_passages_from_index(self, where: str, values: Sequence[Any]) -> None:
@@ -162,13 +174,13 @@ class RowRemover:
         """Remove a block with its history."""
         result = self.result
         own = "id = ? AND constellation = ?"
-        owners = await self.ids("blocks", "owner_id", own, (block_id, self._constellation))
+        owners = await self.ids("blocks", "owner_id", own, (block_id, self._tx.constellation))
         if not owners:
             return
         agents = await self.ids("block_agents", "agent_id", "block_id = ?", (block_id,))
         result.agents.update(agents)
         if owners == [""]:
-            owners = await self.ids("agents", "id", "constellation = ?", (self._constellation,))
+            owners = await self.ids("agents", "id", "constellation = ?", (self._tx.constellation,))
         result.agents.update(owners)
         for table in ("block_edits", "block_eras", "block_replicas", "block_agents"):
             await self.remove(table, "block_id = ?", (block_id,))
@@ -182,7 +194,7 @@ class RowRemover:
         rows = await tx.all(
             f"SELECT agent_id, seq, kind, body FROM {at}entries WHERE turn_id = ?"
             f" AND agent_id IN (SELECT id FROM {at}agents WHERE constellation = ?)",
-            (turn_id, self._constellation),
+            (turn_id, self._tx.constellation),
         )
         if self._indexed:
             await self._remove_entries_from_index([(row[0], row[1]) for row in rows])
@@ -216,7 +228,7 @@ class RowRemover:
                 self._tx, f"{self._schema}turns", "error", None, "id = ? AND error IS NOT NULL", own
             )
         such = "turn_id = ? AND constellation = ?"
-        for passage_id in await self.ids("passages", "id", such, (*own, self._constellation)):
+        for passage_id in await self.ids("passages", "id", such, (*own, self._tx.constellation)):
             await self.passage(passage_id)
         for agent_id, seq in entries:
             await self._summaries_of(agent_id, seq)
@@ -240,7 +252,7 @@ class RowRemover:
         """Remove an agent with everything that it has."""
         own = (agent_id,)
         if not await self.ids(
-            "agents", "id", "id = ? AND constellation = ?", (agent_id, self._constellation)
+            "agents", "id", "id = ? AND constellation = ?", (agent_id, self._tx.constellation)
         ):
             return
         await self._archive(agent_id)
@@ -259,12 +271,12 @@ class RowRemover:
         rows = await self._tx.all(
             f"SELECT number, body FROM {self._schema}events WHERE chain = ? AND body IS NOT NULL"
             " AND kind LIKE 'person.%'",
-            (home_chain(self._constellation),),
+            (home_chain(self._tx.constellation),),
         )
         for number, body in rows:
             if orjson.loads(body).get("person") == person_id:
                 where = "chain = ? AND number = ?"
-                await self._empty_events(where, (home_chain(self._constellation), number))
+                await self._empty_events(where, (home_chain(self._tx.constellation), number))
 
     async def _empty_events(self, where: str, values: Sequence[Any]) -> None:
         """Take what events say; that there was one, and when, stays, and so does the chain."""
@@ -279,8 +291,8 @@ class RowRemover:
     # -- persons -------------------------------------------------------------------------------
 
     async def person(self, person_id: str) -> None:
-        """Remove what a person said, what nobody else may see, and who they are."""
-        who = (self._constellation, person_id)
+        """Remove the messages of a person, memories only for them, and the person."""
+        who = (self._tx.constellation, person_id)
         accounts = await self._accounts(person_id)
         names = await self.ids("persons", "name", "constellation = ? AND id = ?", who)
         for turn_id in await self._turns_of(person_id, accounts):
@@ -291,7 +303,9 @@ class RowRemover:
                 await kind(row_id)
         for author in authors:
             such = "author = ? AND constellation = ?"
-            for passage_id in await self.ids("passages", "id", such, (author, self._constellation)):
+            for passage_id in await self.ids(
+                "passages", "id", such, (author, self._tx.constellation)
+            ):
                 await self.passage(passage_id)
         for summary_id in await self._only_for("summaries", person_id):
             await self.remove("epochs", "summary = ?", (summary_id,))
@@ -304,7 +318,7 @@ class RowRemover:
         rows = await self._tx.all(
             f"SELECT channel, sender FROM {self._schema}accounts"
             " WHERE constellation = ? AND person_id = ?",
-            (self._constellation, person_id),
+            (self._tx.constellation, person_id),
         )
         return [(row[0], row[1]) for row in rows]
 
@@ -317,7 +331,7 @@ class RowRemover:
             f" JOIN {self._schema}turns t ON t.id = e.turn_id"
             " WHERE e.kind = 'message' AND e.meta LIKE '%\"sender\"%' AND e.agent_id IN"
             f" (SELECT id FROM {self._schema}agents WHERE constellation = ?)",
-            (self._constellation,),
+            (self._tx.constellation,),
         )
         for turn_id, channel, meta in rows:
             if (channel, MessageMeta.from_json(meta).sender) in known:
@@ -335,13 +349,13 @@ class RowRemover:
         )
         rows = await self._tx.all(
             f"SELECT id, audience FROM {self._schema}{table} WHERE {whose} AND audience LIKE ?",
-            (self._constellation, f"%person:{person_id}%"),
+            (self._tx.constellation, f"%person:{person_id}%"),
         )
         alone = frozenset({f"person:{person_id}"})
         return sorted(row[0] for row in rows if alone in Audience.read(row[1]).clauses)
 
     async def _who_they_are(self, person_id: str, accounts: Sequence[tuple[str, str]]) -> None:
-        who = (self._constellation, person_id)
+        who = (self._tx.constellation, person_id)
         for channel, sender in accounts:
             named = f"{channel}:{sender}"
             if self.has("charges"):
@@ -351,18 +365,18 @@ class RowRemover:
                     "person",
                     None,
                     "constellation = ? AND person = ?",
-                    (self._constellation, named),
+                    (self._tx.constellation, named),
                 )
             await self.remove(
                 "totals",
                 "constellation = ? AND scope = ?",
-                (self._constellation, f"person:{named}"),
+                (self._tx.constellation, f"person:{named}"),
             )
             whose = f"agent_id IN (SELECT id FROM {self._schema}agents WHERE constellation = ?)"
             await self.remove(
                 "inbox",
                 f"channel = ? AND sender = ? AND {whose}",
-                (channel, sender, self._constellation),
+                (channel, sender, self._tx.constellation),
             )
         await self._events_about(person_id)
         for table in ("accounts", "room_members"):
@@ -392,10 +406,10 @@ _OF_AGENT = (
 
 
 def emptied_body(kind: str, body: bytes) -> bytes:
-    """Return a short wire form in the place of an entry that was forgotten.
+    """Return a short wire form that replaces a forgotten entry.
 
-    A call keeps its id and a result the call that it answers, since models refuse the one without
-    the other; a call's arguments are gone.
+    A call keeps its id, and a result keeps the id of its call, since models refuse a call without a
+    result. The arguments of a call are gone.
     """
     try:
         message: Any = orjson.loads(body)
@@ -423,3 +437,240 @@ def _text_of(body: bytes) -> str:
         return text_of(body)
     except (orjson.JSONDecodeError, KeyError, AttributeError):
         return ""
+
+
+# -- retention -------------------------------------------------------------------------------------
+
+_BATCH = 200
+
+
+class RetentionKind(StrEnum):
+    """What a rule is about."""
+
+    MESSAGES = "messages"
+    """What was said in turns that have ended; the journal keeps its numbers."""
+    PASSAGES = "passages"
+    """Passages of archives; those of documents go with their files."""
+    SUMMARIES = "summaries"
+    BLOBS = "blobs"
+    """Images that no message names any more."""
+    HISTORY = "block history"
+    """Former texts of blocks."""
+    OUTBOX = "outbox"
+    """Messages that were sent or given up."""
+    NOTICES = "notices"
+    CHARGES = "charges"
+    """Single charges; the totals stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRule:
+    """Delete rows of one kind that are older than some days."""
+
+    kind: RetentionKind
+    days: float
+    agent_id: str | None = None
+    tag: str | None = None
+    """Passages only."""
+    trust: str | None = None
+    """Messages, passages and summaries only."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionResult:
+    """What was deleted."""
+
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """By kind."""
+    agents: tuple[str, ...] = ()
+    """Agents whose memory a process must drop from its caches."""
+    unreached: tuple[str, ...] = ()
+    """Sentences on blocks that could not be rewritten yet."""
+
+
+async def enforce_retention(
+    database: Database, rules: Sequence[RetentionRule], now: int
+) -> RetentionResult:
+    """Delete what the rules want to be gone; nothing is done twice, so it may be interrupted."""
+    counts: Counter[str] = Counter()
+    agents: set[str] = set()
+    for rule in sorted(rules, key=lambda rule: rule.kind is RetentionKind.BLOBS):
+        before = now - int(rule.days * DAY)
+        if rule.kind is RetentionKind.HISTORY:
+            result = await drop_former_texts(database, rule.agent_id, before)
+            counts[rule.kind] += sum(result.places.values())
+            continue
+        spared = (
+            await _named_images(database) if rule.kind is RetentionKind.BLOBS else frozenset[str]()
+        )
+        after = ""
+        while True:
+            step = _Step(database.constellation, rule, before, after, spared)
+            done = await database.write(partial(_STEPS[rule.kind], step=step))
+            counts[rule.kind] += done.count
+            agents |= done.agents
+            if done.last is None:
+                break
+            after = done.last
+    left: list[str] = []
+    if +counts:
+        touched = sorted(agents)
+        await database.write(lambda tx: store.note_memory(tx, touched))
+        left = await database.scrub()
+    return RetentionResult(dict(+counts), tuple(sorted(agents)), tuple(left))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One small transaction."""
+
+    constellation: str
+    rule: RetentionRule
+    before: int
+    after: str
+    spared: frozenset[str]
+
+    def where(self, table: str, *conditions: str) -> tuple[str, tuple[Any, ...]]:
+        """Return the condition on rows that are of the rule's agent and trust."""
+        rule, whose = self.rule, TABLES[table].whose
+        parts = [*conditions, whose.format(at="")] if whose else list(conditions)
+        values: list[Any] = [self.before, *([self.constellation] if whose else ())]
+        if rule.agent_id is not None:
+            parts.append("archive_id = ?" if table == "passages" else "agent_id = ?")
+            values.append(rule.agent_id)
+        if rule.trust is not None:
+            # A turn without a trust was the owner's.
+            parts.append("COALESCE(trust, 'owner') = ?")
+            values.append(rule.trust)
+        return " AND ".join(parts), tuple(values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    count: int
+    last: str | None
+    """Where the next step begins; None: there is none."""
+    agents: set[str] = field(default_factory=set[str])
+
+
+async def _page(
+    tx: Connection, step: _Step, table: str, key: str, columns: Sequence[str], *conditions: str
+) -> tuple[list[Any], str | None]:
+    where, values = step.where(table, *conditions)
+    rows = await store.page(
+        tx, table, (key,), columns, where=where, values=values, after=(step.after,), limit=_BATCH
+    )
+    return rows, rows[-1][0] if len(rows) == _BATCH else None
+
+
+# -- kinds -------------------------------------------------------------------------------------
+
+
+async def _messages(tx: Connection, step: _Step) -> _Done:
+    turns, last = await _page(
+        tx, step, "turns", "id", ("agent_id", "first_seq", "last_seq"), "ended_at < ?"
+    )
+    count = 0
+    agents: set[str] = set()
+    for turn_id, agent_id, first, end in turns:
+        rows = await tx.all(
+            "SELECT seq, kind, body FROM entries WHERE agent_id = ? AND seq BETWEEN ? AND ?"
+            " AND turn_id = ? AND (meta IS NULL OR meta <> ?)",
+            (agent_id, first, end, turn_id, EMPTIED_META),
+        )
+        await search_index.drop(tx, search_index.JOURNAL, agent_id, [row[0] for row in rows])
+        for seq, kind, body in rows:
+            new = {"body": emptied_body(kind, body), "meta": EMPTIED_META}
+            await store.change(tx, "entries", {"agent_id": agent_id, "seq": seq}, {}, new)
+        if rows:
+            await store.remove(tx, "approvals", "turn_id = ?", (turn_id,))
+            await store.set_column(tx, "turns", "error", None, "id = ?", (turn_id,))
+            agents.add(agent_id)
+        count += len(rows)
+    return _Done(count, last, agents)
+
+
+async def _passages(tx: Connection, step: _Step) -> _Done:
+    rows, last = await _page(
+        tx,
+        step,
+        "passages",
+        "id",
+        ("archive_id", "tags", "number"),
+        "known_from < ?",
+        "document IS NULL",
+    )
+    if step.rule.tag is not None:
+        rows = [row for row in rows if step.rule.tag in orjson.loads(row[2])]
+    for row in rows:
+        if row[3] is not None:
+            await search_index.drop(tx, search_index.ARCHIVE, row[1], [row[3]])
+        await store.remove(tx, "passage_edits", "passage_id = ?", row[:1])
+        await store.remove(tx, "passages", "id = ?", row[:1])
+    return _Done(len(rows), last, {row[1] for row in rows})
+
+
+async def _summaries(tx: Connection, step: _Step) -> _Done:
+    rows, last = await _page(tx, step, "summaries", "id", ("agent_id", "text"), "at < ?")
+    rows = [row for row in rows if row[2] != FORGOTTEN]
+    for row in rows:
+        await store.set_column(tx, "summaries", "text", FORGOTTEN, "id = ?", row[:1])
+        await store.remove(tx, "epochs", "summary = ?", row[:1])
+    return _Done(len(rows), last, {row[1] for row in rows})
+
+
+async def _blobs(tx: Connection, step: _Step) -> _Done:
+    # The descriptions of tools are kept as long as the replies that refer to them.
+    images = "type <> 'application/json'"
+    rows, last = await _page(tx, step, "blobs", "id", (), "created_at < ?", images)
+    gone = [row for row in rows if row[0] not in step.spared]
+    for row in gone:
+        await store.remove(tx, "blobs", "id = ?", row)
+    return _Done(len(gone), last)
+
+
+async def _outbox(tx: Connection, step: _Step) -> _Done:
+    settled = "state IN ('sent', 'dead')"
+    return await _removed(tx, step, "outbox", "key", "created_at < ?", settled)
+
+
+async def _notices(tx: Connection, step: _Step) -> _Done:
+    return await _removed(tx, step, "notices", "id", "at < ?")
+
+
+async def _charges(tx: Connection, step: _Step) -> _Done:
+    return await _removed(tx, step, "charges", "id", "at < ?", "state <> 'reserved'")
+
+
+async def _removed(tx: Connection, step: _Step, table: str, key: str, *conditions: str) -> _Done:
+    rows, last = await _page(tx, step, table, key, (), *conditions)
+    for row in rows:
+        await store.remove(tx, table, f"{key} = ?", row)
+    return _Done(len(rows), last)
+
+
+_STEPS = {
+    RetentionKind.MESSAGES: _messages,
+    RetentionKind.PASSAGES: _passages,
+    RetentionKind.SUMMARIES: _summaries,
+    RetentionKind.BLOBS: _blobs,
+    RetentionKind.OUTBOX: _outbox,
+    RetentionKind.NOTICES: _notices,
+    RetentionKind.CHARGES: _charges,
+}
+
+
+async def _named_images(database: Database) -> frozenset[str]:
+    """Return the images that the messages of any agent name."""
+    images: set[str] = set()
+    for table, key in (("entries", ("agent_id", "seq")), ("inbox", ("agent_id", "arrival"))):
+        after: Sequence[Any] | None = None
+        while True:
+            look = partial(store.page, table=table, key=key, columns=("body",), limit=_BATCH)
+            rows = await database.read(partial(look, after=after))
+            for row in rows:
+                images.update(images_in(row[-1]))
+            if len(rows) < _BATCH:
+                break
+            after = rows[-1][:2]
+    return frozenset(images)

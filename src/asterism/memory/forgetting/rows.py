@@ -1,4 +1,8 @@
-"""Taking a text out of every row: page by page, each column in its own way."""
+"""Every column of every table, how it is forgotten, and taking a text out of all rows.
+
+The table of columns is total: a test compares it with the schema of both engines. A migration has
+to say of each new column whether it can hold something that a person wants to be forgotten.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,347 @@ import secrets
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
 import orjson
 
 from asterism.memory.blocks import EditRow
-from asterism.memory.forgetting.columns import TABLES, How, Table
 from asterism.memory.forgetting.redaction import FORGOTTEN, FixedFields, Redactor
 from asterism.memory.words import digest, embed
+from asterism.records import dataclass
 from asterism.store import forgetting as store
 from asterism.store import search_index
 from asterism.store.database import Connection, Database
 from asterism.store.forgetting import ForgetRequest
 from asterism.types.memory import OriginKind
+
+
+class How(StrEnum):
+    """The kind of content of a column, which decides how a text is removed from it."""
+
+    ID = "id"
+    """Numbers, ids and fixed words of our own: nobody can write a text into it."""
+    NAME = "name"
+    """A name, an address or a setting that is used as a key: it stays; the receipt names it."""
+    TEXT = "text"
+    UNIQUE = "unique"
+    """Text that is used as a key: each row gets a different replacement."""
+    JSON = "json"
+    """JSON that others write: any part of it may be what they said."""
+    OWN_JSON = "own json"
+    """JSON whose form is our own."""
+    ORIGINS = "origins"
+    SOURCE = "source"
+    """Where an edit comes from, as JSON."""
+    BEFORE = "before"
+    """Columns of a passage as they were, as JSON."""
+    WIRE = "wire"
+    """JSON or text as bytes."""
+    META = "meta"
+    """JSON beside a reply: reasoning goes whole, since its other words tell of the text."""
+    BYTES = "bytes"
+    """Contents of any kind: the row goes whole."""
+    PASSAGE = "passage"
+    """A passage's text, with what was made of it."""
+    MADE = "made"
+    """Made of a passage's text and made anew with it."""
+    BLOCK = "block"
+    """What a block says or said, written anew with its history."""
+    PACKED = "packed"
+    """JSON, compressed."""
+    SALTED = "salted"
+    """JSON of which a digest is kept: it goes whole and its salt with it, so that the digest tells
+    nothing."""
+    INDEX = "index"
+    """Made of texts that are stored elsewhere: it goes with them, and is made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How one table is gone through."""
+
+    key: tuple[str, ...]
+    whose: str
+    """A condition with one `?` for the constellation, `{at}` before each table; or empty."""
+    columns: dict[str, How]
+    agent: str | None = None
+    """The column that says whose memory changes when a row does."""
+
+
+# With IN, SQLite would look rows up by it and sort them, page after page.
+_OF_AGENT = "EXISTS (SELECT 1 FROM {at}agents x WHERE x.id = agent_id AND x.constellation = ?)"
+_OF_BLOCK = "EXISTS (SELECT 1 FROM {at}blocks x WHERE x.id = block_id AND x.constellation = ?)"
+_OF_SOURCE = "EXISTS (SELECT 1 FROM {at}sources x WHERE x.id = source_id AND x.constellation = ?)"
+_OF_PASSAGE = (
+    "EXISTS (SELECT 1 FROM {at}passages x WHERE x.id = passage_id AND x.constellation = ?)"
+)
+# A chain is an agent's id, or home: and the constellation.
+# Those of the log's own hold ids, numbers and hashes, and prove what the others were.
+_OF_CHAIN = (
+    "kind NOT IN ('audit.anchored', 'audit.emptied') AND"
+    " ? = COALESCE((SELECT x.constellation FROM {at}agents x WHERE x.id = chain), SUBSTR(chain, 6))"
+)
+_OWN = "constellation = ?"
+
+
+def _ids(*names: str) -> dict[str, How]:
+    return dict.fromkeys(names, How.ID)
+
+
+def _names(*names: str) -> dict[str, How]:
+    return dict.fromkeys(names, How.NAME)
+
+
+TABLES: dict[str, Table] = {
+    "schema_versions": Table(("version",), "", _ids("version", "applied_at")),
+    "agents": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "version", "arrivals", "length", "fence", "created_at")
+        | _ids("deleted_at", "memory", "facts_upto")
+        | _names("name", "model", "tools", "limits", "rules")
+        | {"system": How.TEXT},
+        agent="id",
+    ),
+    "accepted": Table(
+        ("constellation", "channel", "external_id"),
+        _OWN,
+        _ids("constellation", "message_id", "agent_id")
+        | _names("channel")
+        | {"external_id": How.UNIQUE},
+    ),
+    "inbox": Table(
+        ("agent_id", "arrival"),
+        _OF_AGENT,
+        _ids("agent_id", "arrival", "id", "kind", "at", "participants", "turn_id")
+        | _names("channel", "sender", "reply_to")
+        | {"body": How.WIRE, "schema": How.JSON, "stopped": How.TEXT},
+        agent="agent_id",
+    ),
+    "turns": Table(
+        ("id",),
+        _OF_AGENT,
+        _ids("id", "agent_id", "state", "first_seq", "last_seq", "opened_at", "ended_at")
+        | _ids("arrived_at", "tokens_in", "tokens_out", "tokens_cached", "trust")
+        | _names("channel", "reply_to", "audience")
+        | {"error": How.TEXT, "stopping": How.TEXT},
+        agent="agent_id",
+    ),
+    "entries": Table(
+        ("agent_id", "seq"),
+        _OF_AGENT,
+        _ids("agent_id", "seq", "turn_id", "kind", "key", "at")
+        | {"body": How.WIRE, "meta": How.META},
+        agent="agent_id",
+    ),
+    "approvals": Table(
+        ("id",),
+        _OF_AGENT,
+        _ids("id", "agent_id", "turn_id", "key", "asked_at", "approved", "decided_at")
+        | _ids("rounds", "next_at", "expires_at", "grant_id", "announced_at", "definition")
+        | _names("decided_by", "tool", "reviewers", "place", "announced")
+        | {"question": How.TEXT, "note": How.TEXT, "reason": How.TEXT}
+        | {"arguments": How.JSON, "effects": How.JSON, "edited": How.JSON},
+        agent="agent_id",
+    ),
+    "outbox": Table(
+        ("key",),
+        _OF_AGENT,
+        _ids("key", "agent_id", "turn_id", "number", "state", "attempts", "next_at")
+        | _ids("created_at", "sent_at", "claimed_by")
+        | _names("channel", "target")
+        | {"body": How.TEXT, "error": How.TEXT},
+    ),
+    "schedules": Table(
+        ("id",),
+        _OF_AGENT,
+        _ids("id", "agent_id", "due_at", "cron", "zone", "created_at", "participants")
+        | _names("reply_to", "channel")
+        | {"text": How.TEXT},
+        agent="agent_id",
+    ),
+    "notices": Table(
+        ("id",),
+        _OF_AGENT,
+        _ids("id", "agent_id", "turn_id", "kind", "at", "seen_at") | {"text": How.TEXT},
+    ),
+    "charges": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "agent_id", "turn_id", "key", "day", "month", "state")
+        | _ids("amount", "tokens_in", "tokens_out", "tokens_cached", "tokens_written", "at")
+        | _ids("until")
+        | _names("person", "party", "model"),
+    ),
+    "totals": Table(
+        ("constellation", "period", "scope"),
+        _OWN,
+        _ids("constellation", "period", "spent", "presumed", "reserved", "warned")
+        | _names("scope"),
+    ),
+    "blobs": Table(("id",), "", _ids("id", "type", "created_at") | {"body": How.BYTES}),
+    "persons": Table(
+        ("constellation", "id"),
+        _OWN,
+        _ids("constellation", "id", "trust", "created_at") | _names("name", "roles"),
+    ),
+    "accounts": Table(
+        ("constellation", "channel", "sender"),
+        _OWN,
+        _ids("constellation", "person_id") | _names("channel", "sender"),
+    ),
+    "room_members": Table(
+        ("constellation", "room", "person_id"),
+        _OWN,
+        _ids("constellation", "person_id", "since") | _names("room"),
+    ),
+    "blocks": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "owner_id", "type", "max_chars", "permission", "pinned")
+        | _ids("version", "lines", "created_at", "updated_at", "retired_at")
+        | _names("audience")
+        | {"label": How.UNIQUE, "description": How.TEXT, "schema": How.OWN_JSON}
+        | {"text": How.BLOCK, "content": How.BLOCK},
+    ),
+    "block_agents": Table(
+        ("block_id", "agent_id"), _OF_BLOCK, _ids("block_id", "agent_id", "permission", "since")
+    ),
+    "block_edits": Table(
+        ("block_id", "number"),
+        _OF_BLOCK,
+        _ids("block_id", "number", "kind", "turn_id", "undoes", "undone_by", "at")
+        | _names("author")
+        | {"reason": How.TEXT, "source": How.SOURCE, "change": How.BLOCK},
+    ),
+    "block_eras": Table(
+        ("block_id", "first"),
+        _OF_BLOCK,
+        _ids("block_id", "first", "last", "since") | {"content": How.BLOCK, "edits": How.PACKED},
+    ),
+    "block_replicas": Table(
+        ("block_id",), _OF_BLOCK, _ids("block_id", "version") | {"document": How.BLOCK}
+    ),
+    "sources": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "created_at", "synced_at")
+        | _names("name", "path", "options", "audience"),
+    ),
+    "source_agents": Table(
+        ("source_id", "agent_id"), _OF_SOURCE, _ids("source_id", "agent_id", "since")
+    ),
+    "documents": Table(
+        ("source_id", "path"),
+        _OF_SOURCE,
+        _ids("source_id", "digest", "size", "modified", "state", "passages", "read_at")
+        | _names("path")
+        | {"error": How.TEXT},
+    ),
+    "passages": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "archive_id", "place", "trust", "turn_id", "known_from")
+        | _ids("true_from", "superseded_by", "superseded_at", "retracted_at", "number")
+        | _names("document", "audience", "author")
+        | {"text": How.PASSAGE, "digest": How.MADE, "vector": How.MADE}
+        | {"tags": How.JSON, "metadata": How.JSON, "origins": How.ORIGINS},
+        agent="archive_id",
+    ),
+    "passage_edits": Table(
+        ("passage_id", "number"),
+        _OF_PASSAGE,
+        _ids("passage_id", "number", "kind", "turn_id", "at")
+        | _names("author")
+        | {"reason": How.TEXT, "before": How.BEFORE},
+    ),
+    "search_indexes": Table(("id",), "", _ids("id", "kind", "owner_id", "removals")),
+    "segments": Table(
+        ("index_id", "first"),
+        "",
+        _ids("index_id", "first", "last", "fingerprint", "terms", "stale", "open_numbers")
+        | {"columns": How.INDEX, "vectors": How.INDEX},
+    ),
+    "postings": Table(
+        ("index_id", "first", "prefix"),
+        "",
+        _ids("index_id", "first") | {"prefix": How.INDEX, "codes": How.INDEX},
+    ),
+    "embeddings": Table(
+        ("index_id", "encoder", "first"),
+        "",
+        _ids("index_id", "encoder", "first", "fingerprint", "numbers") | {"vectors": How.INDEX},
+    ),
+    "summaries": Table(
+        ("id",),
+        _OF_AGENT,
+        _ids("id", "agent_id", "trust", "first_seq", "last_seq", "strategy", "kept", "messages")
+        | _ids("tokens", "made_by", "at")
+        | _names("participants", "audience")
+        | {"text": How.TEXT},
+        agent="agent_id",
+    ),
+    "epochs": Table(
+        ("agent_id", "number"),
+        _OF_AGENT,
+        _ids("agent_id", "number", "first_seq", "summary", "at")
+        | _names("participants")
+        | {"sections": How.OWN_JSON, "why": How.TEXT},
+        agent="agent_id",
+    ),
+    "tombstones": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "marks", "at")
+        | _names("by_whom")
+        | {"reason": How.TEXT, "receipt": How.OWN_JSON},
+    ),
+    "grants": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "agent_id", "turn_id", "until", "uses", "given_at")
+        | _ids("approval_id", "revoked_at", "amount", "per_day", "definition")
+        | _names("tool", "given_by")
+        | {"pattern": How.JSON, "effects": How.JSON, "arguments": How.JSON},
+    ),
+    "events": Table(
+        ("chain", "number"),
+        _OF_CHAIN,
+        _ids("chain", "number", "at", "kind", "agent_id", "turn_id", "salt", "digest", "hash")
+        | _names("actor")
+        | {"body": How.SALTED},
+    ),
+    "chains": Table(("id",), "", _ids("id", "length", "hash")),
+    "anchors": Table(("chain",), "", _ids("chain", "length")),
+    "data_keys": Table(("id",), "", _ids("id", "wrapped", "nonce", "master", "created_at")),
+    "secrets": Table(
+        ("constellation", "name"),
+        _OWN,
+        _ids("constellation", "ciphertext", "nonce", "key_id", "created_at", "used_at")
+        | _names("name"),
+    ),
+    "quota_uses": Table(
+        ("agent_id", "policy", "at"), _OF_AGENT, _ids("agent_id", "at", "amount") | _names("policy")
+    ),
+    "tool_runs": Table(("agent_id", "tool"), _OF_AGENT, _ids("agent_id", "at") | _names("tool")),
+    "halts": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "agent_id", "turn_id", "severity", "at", "lifted_at")
+        | _names("lifted_by")
+        | {"reason": How.TEXT},
+    ),
+    "registered_tools": Table(
+        ("constellation", "name", "version"),
+        _OWN,
+        _ids("constellation", "version", "created_at", "removed_at")
+        | _names("name", "made_by")
+        | {"spec": How.JSON},
+    ),
+}
 
 OWN_FIELDS: FixedFields = frozenset({"kind", "type", "audience", "permission", "trust"})
 _REASONING = ("reasoning", "thought")
@@ -30,7 +360,7 @@ _META: FixedFields = frozenset(
 
 
 def redact_column(how: How, value: Any, redactor: Redactor) -> Any:
-    """Return the value of a column without what is looked for; the very same if it is not there."""
+    """Return the value of a column without the matches; the same object if there are none."""
     change = _CHANGES.get(how)
     if change is None or value is None:
         return value
@@ -49,23 +379,23 @@ def _unique(text: str, redactor: Redactor) -> str:
 
 def _meta(text: str, redactor: Redactor) -> str:
     meta: dict[str, Any] = orjson.loads(text)
-    kept = dict(meta)
+    remaining = dict(meta)
     for name in _REASONING:
-        if name in kept and redactor.value(kept[name]) is not kept[name]:
-            del kept[name]
-    changed = redactor.value(kept, _META)
+        if name in remaining and redactor.value(remaining[name]) is not remaining[name]:
+            del remaining[name]
+    changed = redactor.value(remaining, _META)
     return text if changed == meta else orjson.dumps(changed).decode()
 
 
 def without_reasoning(meta: str) -> str:
-    """Return what stands beside a reply without the vendor's record of its reasoning.
+    """Return the metadata of a reply without the vendor's record of its reasoning.
 
-    It may be encrypted, so that nobody can tell what it holds.
+    The record may be encrypted, so that it cannot be searched.
     """
-    kept: dict[str, Any] = orjson.loads(meta)
-    if kept.pop("thought", None) is None:
+    fields: dict[str, Any] = orjson.loads(meta)
+    if fields.pop("thought", None) is None:
         return meta
-    return orjson.dumps(kept).decode()
+    return orjson.dumps(fields).decode()
 
 
 def _origins(origins: list[list[Any]], redactor: Redactor) -> list[list[Any]]:
@@ -114,14 +444,14 @@ def _before(text: str, redactor: Redactor) -> str:
 def _packed(body: bytes, redactor: Redactor) -> bytes:
     values: dict[str, Any] = orjson.loads(zlib.decompress(body))
     columns: list[list[Any]] = values["edits"]
-    found = redactor.found
+    before = redactor.count
     if values["schema"] is not None:
         values["schema"] = redactor.json(values["schema"], OWN_FIELDS)
     if columns:
         for name, how in (("reason", How.TEXT), ("source", How.SOURCE)):
             place = EditRow._fields.index(name)
             columns[place] = [redact_column(how, value, redactor) for value in columns[place]]
-    return body if redactor.found == found else zlib.compress(orjson.dumps(values), 9)
+    return body if redactor.count == before else zlib.compress(orjson.dumps(values), 9)
 
 
 def _salted(body: bytes, redactor: Redactor) -> bytes | None:
@@ -145,7 +475,7 @@ _CHANGES: dict[How, Callable[[Any, Redactor], Any]] = {
 
 
 def is_nearly_empty(text: str) -> bool:
-    """Tell whether a text says next to nothing once what was forgotten is out of it."""
+    """Tell whether a text is almost empty after the redaction."""
     rest = text.replace(FORGOTTEN, " ")
     return sum(character.isalnum() for character in rest) < _MIN_LEFT
 
@@ -165,7 +495,7 @@ Columns = dict[str, dict[str, str]]
 
 @dataclass(slots=True)
 class SweepResult:
-    """What was found where, without saying what."""
+    """The number of matches by place, without the matches."""
 
     places: Counter[str] = field(default_factory=Counter[str])
     """How often, by table and column, or by file."""
@@ -176,10 +506,10 @@ class SweepResult:
     names: Counter[str] = field(default_factory=Counter[str])
     """Names and addresses that hold it and were left, by table and column."""
     left: list[str] = field(default_factory=list[str])
-    """What else holds it still, in sentences."""
+    """Sentences on other places that still contain it."""
 
     def add(self, other: SweepResult) -> None:
-        """Take in what was found elsewhere."""
+        """Add the result of another sweep."""
         self.places += other.places
         self.agents |= other.agents
         self.turns |= other.turns
@@ -220,7 +550,7 @@ class TableSweep:
 
     @property
     def place(self) -> str:
-        """What stands before the names of the tables beside it."""
+        """The prefix of the tables beside it."""
         schema, dot, _ = self.name.rpartition(".")
         return schema + dot
 
@@ -310,7 +640,7 @@ async def _read_page(
     table = sweep.table
     wanted = {table.agent or "", "turn_id"} & table.columns.keys()
     also = tuple(sorted(wanted - set(table.key)))
-    values = (sweep.request.constellation,) if table.whose else ()
+    values = (tx.constellation,) if table.whose else ()
     rows = await store.page(
         tx,
         sweep.name,
@@ -347,7 +677,7 @@ def _changed(
     new: dict[str, Any] = {}
     for column, value in values.items():
         how = sweep.table.columns[column]
-        before = redactor.found
+        before = redactor.count
         if how is How.NAME:
             if isinstance(value, str) and redactor.spans(value):
                 result.names[f"{sweep.name}.{column}"] += 1
@@ -360,7 +690,7 @@ def _changed(
         changed = redact_column(how, value, redactor)
         if changed is not value and changed != value:
             new[column] = changed
-            result.places[f"{sweep.name}.{column}"] += redactor.found - before
+            result.places[f"{sweep.name}.{column}"] += redactor.count - before
     if not new:
         return None
     old = {column: values[column] for column in new}
@@ -436,16 +766,16 @@ def unknown_tables(present: Columns) -> list[str]:
 async def _sweep_unknown(
     tx: Connection, name: str, columns: Iterable[str], redactor: Redactor
 ) -> SweepResult:
-    """Take it out of a table of which nothing is known, value by value."""
+    """Remove matches from an unknown table, value by value."""
     result = SweepResult()
     for column in columns:
-        before = redactor.found
+        before = redactor.count
         for (value,) in await tx.all(f"SELECT DISTINCT {column} FROM {name}"):
             how = How.JSON if isinstance(value, str) else How.ID
             how = How.WIRE if isinstance(value, bytes) else how
             changed = redact_column(how, value, redactor)
             if changed is not value:
                 await store.change_value(tx, name, column, value, changed)
-        if redactor.found > before:
-            result.places[f"{name}.{column}"] += redactor.found - before
+        if redactor.count > before:
+            result.places[f"{name}.{column}"] += redactor.count - before
     return result

@@ -1,13 +1,13 @@
-"""The gate for blocks: create, ensure, write. There is no other way to change one.
+"""The gate for blocks: create, ensure, write. Nothing else changes a block.
 
-A write is worked out in full as a pending edit, judged, and only then stored.
+A write becomes a pending edit first. It is judged, and only then stored.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import field, replace
 from typing import Any, NotRequired, TypedDict, Unpack
 
 import orjson
@@ -15,13 +15,21 @@ import orjson
 from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.memory import blocks as rows
 from asterism.memory import history
-from asterism.memory.blocks import BlockRow, EditRow, block_of, is_visible, write_source
+from asterism.memory.blocks import (
+    BlockRow,
+    EditRow,
+    blame_splice,
+    block_of,
+    is_visible,
+    write_source,
+)
 from asterism.memory.content import Parts, change_between
 from asterism.memory.edits import UNDOABLE_KINDS, BlockContent, act_of, description_of, kind_of
 from asterism.memory.gate import replicas
 from asterism.memory.gate.replicas import Replica
 from asterism.memory.gate.rows import (
     block_changed,
+    delete_block,
     drop_share,
     drop_squashed,
     insert_block,
@@ -32,10 +40,19 @@ from asterism.memory.gate.rows import (
     set_share,
     update_block,
 )
-from asterism.memory.gate.writer import Writer, by_owner, can_see, judge, resource_for
-from asterism.memory.lines import EditStamp, carry, make, refuse_if_lost, splice
+from asterism.memory.gate.writer import (
+    Writer,
+    by_owner,
+    can_see,
+    check_hidden_lines,
+    judge,
+    make,
+    resource_for,
+)
 from asterism.memory.schemas import read_schema, schema_wire
+from asterism.memory.texts import EditStamp, carry
 from asterism.permissions import Act, Resource
+from asterism.records import dataclass
 from asterism.store import agents
 from asterism.store.database import Connection
 from asterism.types.agents import OWNER, OWNER_ONLY, PUBLIC, Audience, Label, new_id
@@ -73,9 +90,45 @@ _LABEL = re.compile(r"\w(?:[\w.:/-]{0,78}\w)?")
 
 # -- creating --------------------------------------------------------------------------------------
 
+HUMAN = "human"
+STARTER_BLOCKS = {
+    HUMAN: (
+        "Facts about your owner that you always see, one a line, mostly in your owner's own words: "
+        '"I" and "my" there mean your owner. Keep what lasts, and correct what has changed.'
+    ),
+    "persona": "Who you are and how you speak, beyond your system prompt.",
+}
+"""The blocks that every new agent begins with, and what they are for."""
+
+
+async def create_starter_blocks(tx: Connection, writer: Writer, agent_id: str) -> None:
+    """Give a new agent its first blocks, empty and visible to the owner only."""
+    for label, description in STARTER_BLOCKS.items():
+        await create(tx, writer, agent_id, label, description=description, audience=OWNER_ONLY)
+
+
+async def drop_untouched(
+    tx: Connection, writer: Writer, owner_id: str, labels: Iterable[str]
+) -> None:
+    """Make room for copies of blocks with these labels where a first block was never written to."""
+    if not (by_owner(writer) or writer.by_verb or writer.agent_id == owner_id):
+        raise NotAllowed(f"{writer.actor} may not replace blocks of others. Nothing was changed.")
+    await _drop_untouched(tx, owner_id, labels)
+
+
+async def _drop_untouched(tx: Connection, owner_id: str, labels: Iterable[str]) -> None:
+    for label in STARTER_BLOCKS.keys() & set(labels):
+        row = await rows.by_label(tx, owner_id, label)
+        if row is not None and _is_untouched(row):
+            await delete_block(tx, row.id)
+
+
+def _is_untouched(row: BlockRow) -> bool:
+    return row.version == 1 and not row.text and row.description == STARTER_BLOCKS.get(row.label)
+
 
 class BlockOptions(TypedDict):
-    """What a new block can be given."""
+    """Options of a new block, as `create` takes them."""
 
     type: NotRequired[BlockType]
     schema: NotRequired[Schema]
@@ -109,12 +162,12 @@ async def create(
     Args:
         tx: The transaction.
         writer: Who makes it.
-        owner_id: The agent it shall belong to, or `CONSTELLATION`.
-        label: What it is called; unique among its owner's blocks.
+        owner_id: The agent that owns it, or `CONSTELLATION`.
+        label: Its name; unique among its owner's blocks.
         type: When a model sees it.
-        schema: What it is made of.
-        content: What it says at first, as `SetText` takes it.
-        description: What it is for; models read it.
+        schema: Its structure.
+        content: Its first content, as `SetText` takes it.
+        description: Its purpose; models read it.
         limit: The most characters it may hold.
         permission: What its owner may do to it.
         audience: Who may see it; with an agent, at most those who may see what is said.
@@ -123,7 +176,7 @@ async def create(
     """
     check_label(label)
     check_description(description)
-    check_limit_itself(limit)
+    check_limit(limit)
     schema = read_schema(schema_wire(schema))
     block = Block(
         *(new_id("block"), owner_id, label, type, schema, "", description, limit, permission),
@@ -132,21 +185,16 @@ async def create(
     )
     await _judge_creation(tx, writer, block, content)
     replica = None if updates is None else _read_replica(schema, content, updates)
-    made = BlockContent.new(schema)
-    if replica is not None:
-        made.write(replica.state)
-    elif content:
-        made.apply(SetText(content), now=writer.now)
-    label_of_lines = writer.source.label if replica is None else label_of_merged(writer)
-    lines = carry([], made.lines(), EditStamp(1, label_of_lines))
+    made, lines = _first_content(writer, schema, content, replica)
     check_size(block, made.text, sees_all=True)
-    row = _first_row(writer, block, made, lines)
+    row = _first_row(tx.constellation, writer, block, made, lines)
+    await _drop_untouched(tx, owner_id, [label])
     if not await insert_block(tx, row):
         raise Conflict(
             f"There is a block {label!r} already. Write to that one, or choose another label. "
             "Nothing was changed."
         )
-    begun = {"schema": schema_wire(schema), "lines": splice([], lines)}
+    begun = {"schema": schema_wire(schema), "lines": blame_splice([], lines)}
     change = _change_json({}, made.parts)
     await put_edit(tx, row.id, _edit_row(writer, 1, "create", change, None, begun))
     if replica is not None:
@@ -157,16 +205,30 @@ async def create(
 
 def _read_replica(schema: Schema, content: str, updates: bytes) -> Replica:
     if content:
-        raise InvalidInput("A replica says what the other one says; leave its content out.")
+        raise InvalidInput(
+            "A replica takes its content from the other replica. Leave the content out."
+        )
     return Replica.read(schema, updates)
 
 
+def _first_content(
+    writer: Writer, schema: Schema, content: str, replica: Replica | None
+) -> tuple[BlockContent, list[Line]]:
+    result = BlockContent.new(schema)
+    if replica is not None:
+        result.write(replica.state)
+    elif content:
+        result.apply(SetText(content), now=writer.now)
+    label = writer.source.label if replica is None else label_of_merged(writer)
+    return result, carry([], result.lines(), EditStamp(1, label))
+
+
 def _first_row(
-    writer: Writer, block: Block, content: BlockContent, lines: Sequence[Line]
+    constellation: str, writer: Writer, block: Block, content: BlockContent, lines: Sequence[Line]
 ) -> BlockRow:
     return BlockRow(
         id=block.id,
-        constellation=writer.constellation,
+        constellation=constellation,
         owner_id=block.owner_id,
         label=block.label,
         type=block.type.value,
@@ -187,32 +249,32 @@ def _first_row(
 
 
 async def ensure(
-    tx: Connection, writer: Writer, owner_id: str, label: str, **given: Unpack[BlockOptions]
+    tx: Connection, writer: Writer, owner_id: str, label: str, **options: Unpack[BlockOptions]
 ) -> tuple[Block, bool]:
-    """Return the block that an owner has under a label, made if there is none, and whether it was.
+    """Return the block of an owner with a label, and whether it had to be made.
 
-    What is given counts only for a new one.
+    The options count only for a new block.
     """
-    found = await rows.by_label(tx, writer.constellation, owner_id, label)
-    if found is None:
+    row = await rows.by_label(tx, owner_id, label)
+    if row is None or _is_untouched(row):
         try:
             async with tx.savepoint():
-                return await create(tx, writer, owner_id, label, **given), True
+                return await create(tx, writer, owner_id, label, **options), True
         except Conflict:  # made by somebody else meanwhile
-            found = await rows.by_label(tx, writer.constellation, owner_id, label)
-            if found is None:
+            row = await rows.by_label(tx, owner_id, label)
+            if row is None:
                 raise
-    block = block_of(found)
+    block = block_of(row)
     if not can_see(writer, block.audience):
         raise Conflict(f"The label {label!r} cannot be used here; choose another.")
-    judge(writer, Act.READ, await resource_for(tx, writer, found), f"read block {label!r}")
+    judge(writer, Act.READ, await resource_for(tx, writer, row), f"read block {label!r}")
     return block, False
 
 
 async def _judge_creation(tx: Connection, writer: Writer, block: Block, content: str) -> None:
     if block.owner_id != CONSTELLATION:
         owner = await agents.by_id(tx, block.owner_id)
-        known = owner and await agents.by_name(tx, writer.constellation, owner.name)
+        known = owner and await agents.by_name(tx, owner.name)
         if known is None or known.id != block.owner_id:
             raise NotFound(f"There is no agent {block.owner_id!r}, so it cannot own a block.")
     if by_owner(writer) or writer.by_verb:
@@ -245,7 +307,7 @@ def check_description(description: str) -> None:
         )
 
 
-def check_limit_itself(limit: int) -> None:
+def check_limit(limit: int) -> None:
     """Refuse a limit that no block may have."""
     if not 1 <= limit <= MAX_LIMIT:
         raise InvalidInput(
@@ -256,8 +318,8 @@ def check_limit_itself(limit: int) -> None:
 
 def check_size(block: Block, text: str, *, sees_all: bool) -> None:
     """Refuse text that is longer than the block may be."""
-    size, held = len(text), len(block.text)
-    if size <= block.limit or size < held:
+    size, old_size = len(text), len(block.text)
+    if size <= block.limit or size < old_size:
         return
     if not sees_all:  # any number here would tell how much there is of what is not heard
         raise InvalidInput(
@@ -265,9 +327,9 @@ def check_size(block: Block, text: str, *, sees_all: bool) -> None:
             "block, or keep it in the archive. Nothing was changed."
         )
     raise InvalidInput(
-        f"Block {block.label!r} holds {held:,} of {block.limit:,} characters and this text adds "
-        f"{size - held:,}. Shorten it, replace a part of the block, or keep it in the archive. "
-        "Nothing was changed."
+        f"Block {block.label!r} holds {old_size:,} of {block.limit:,} characters and this text "
+        f"adds {size - old_size:,}. Shorten it, replace a part of the block, or keep it in the "
+        "archive. Nothing was changed."
     )
 
 
@@ -282,7 +344,7 @@ async def write(
     Raises `NeedsConsent` where a person has to be asked first, and then nothing was changed.
     """
     row = await lock_block(tx, block_id)
-    if row is None or row.constellation != writer.constellation:
+    if row is None or row.constellation != tx.constellation:
         raise NotFound(f"There is no block {block_id!r}. Nothing was changed.")
     block = block_of(row)
     act = act_of(write, block)
@@ -304,12 +366,12 @@ async def write(
 
 
 async def store_edit(target: OpenBlock, kind: str, pending: PendingEdit, era: int = ERA) -> Block:
-    """Store what was judged; only the gate itself may call this."""
+    """Store a judged edit; only the gate itself may call this."""
     tx, writer, number = target.tx, target.writer, target.number
     row = pending.row._replace(version=number, updated_at=writer.now)
     await update_block(tx, row)
     more = dict(pending.more)
-    lines = splice(target.lines, pending.lines)
+    lines = blame_splice(target.lines, pending.lines)
     if lines[1] or lines[2]:
         more["lines"] = lines
     change = _change_json(target.content.parts, rows.read_parts(row))
@@ -359,7 +421,7 @@ async def _store_share(
 
 
 async def _squash(tx: Connection, block_id: str, size: int) -> None:
-    while (made := await history.squashed(tx, block_id, size)) is not None:
+    while (made := await history.squash_era(tx, block_id, size)) is not None:
         era, begin = made
         await drop_squashed(tx, block_id, era.first, era.last)
         await put_era(tx, block_id, era)
@@ -371,7 +433,7 @@ async def _squash(tx: Connection, block_id: str, size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OpenBlock:
-    """A block that is about to be written, and what its writer sees of it."""
+    """A block that is about to be written, with the lines that its writer sees."""
 
     tx: Connection
     writer: Writer
@@ -417,7 +479,7 @@ class OpenBlock:
 
 @dataclass(frozen=True, slots=True)
 class PendingEdit:
-    """What a write makes of a block; nothing of it is stored yet."""
+    """The result of a write, before it is stored."""
 
     row: BlockRow
     lines: list[Line]
@@ -427,7 +489,7 @@ class PendingEdit:
     share: tuple[str, str | None] | None = None
     """An agent, and its permission from now on; None: it does not see the block any more."""
     more: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What the history keeps besides."""
+    """More fields for the history."""
     nothing: bool = False
     """Nothing is different, and nothing is to be remembered."""
     replica: Replica | None = None
@@ -435,7 +497,7 @@ class PendingEdit:
 
 
 async def prepare(target: OpenBlock, write: BlockWrite) -> PendingEdit:  # noqa: PLR0911 - one for each kind
-    """Work out what a write makes of a block; raise what is wrong with it."""
+    """Return the result of a write; raise an error if the write is not valid."""
     match write:
         case Describe():
             return await _describe(target, write)
@@ -477,14 +539,14 @@ def pending_content(
     read_only: str | None = None,
     undoes: int | None = None,
 ) -> PendingEdit:
-    """Return what was made of the content, once it was found to fit."""
+    """Return the pending edit for new content, after its size was checked."""
     check_size(target.block, content.text, sees_all=target.sees_all)
     hidden = [
         line
         for line, is_visible_edit in zip(target.lines, target.is_visible_edit, strict=True)
         if not is_visible_edit
     ]
-    refuse_if_lost(hidden, lines)
+    check_hidden_lines(hidden, lines)
     return PendingEdit(
         target.row._replace(
             text=content.text,
@@ -503,15 +565,15 @@ def pending_content(
 
 async def _revert(target: OpenBlock, write: Undo | Redo | Revert) -> PendingEdit:
     """Take one edit back; what came after it stays."""
-    number = (await _meant(target, write)).number
+    number = (await _edit_to_revert(target, write)).number
     tx, block_id = target.tx, target.row.id
     was = await history.raw_lines_at(tx, block_id, number - 1)
     content = target.copy()
     content.take_back(*await history.parts_and_since(tx, block_id, number))
-    return _brought_back(target, content, was, undoes=number)
+    return _restored_edit(target, content, was, undoes=number)
 
 
-async def _meant(target: OpenBlock, write: Undo | Redo | Revert) -> EditRow:
+async def _edit_to_revert(target: OpenBlock, write: Undo | Redo | Revert) -> EditRow:
     """Return the edit that is to be taken back."""
     tx, block_id, label = target.tx, target.row.id, target.block.label
 
@@ -522,16 +584,16 @@ async def _meant(target: OpenBlock, write: Undo | Redo | Revert) -> EditRow:
         return stands and is_visible_edit(edit)
 
     if isinstance(write, Undo):
-        found = await history.latest(tx, block_id, (*UNDOABLE_KINDS, "redo"), fits)
-        if found is None:
+        edit = await history.latest(tx, block_id, (*UNDOABLE_KINDS, "redo"), fits)
+        if edit is None:
             raise Conflict(f"There is nothing to undo in block {label!r}. Nothing was changed.")
-        return found
+        return edit
     if isinstance(write, Redo):
         fresh = await history.latest(tx, block_id, UNDOABLE_KINDS, lambda _edit, _stands: True)
-        found = await history.latest(tx, block_id, ("undo",), fits, fresh.number if fresh else 0)
-        if found is None:
+        edit = await history.latest(tx, block_id, ("undo",), fits, fresh.number if fresh else 0)
+        if edit is None:
             raise Conflict(f"There is nothing to redo in block {label!r}. Nothing was changed.")
-        return found
+        return edit
     run = await history.run_with(tx, block_id, write.edit, changes=False)
     if run is None or not is_visible_edit(run.edit(write.edit)):
         there = f"; its edits go from 1 to {target.row.version}" if target.sees_all else ""
@@ -542,16 +604,16 @@ async def _meant(target: OpenBlock, write: Undo | Redo | Revert) -> EditRow:
             f"Edit {write.edit} of block {label!r} ({named.kind}) wrote nothing that could be "
             "taken back. Nothing was changed."
         )
-    found = await history.standing(tx, block_id, write.edit)
-    if found is None:
+    edit = await history.standing(tx, block_id, write.edit)
+    if edit is None:
         raise Conflict(
             f"Edit {write.edit} of block {label!r} was taken back by edit {named.undone_by}. "
             "Nothing was changed."
         )
-    return found
+    return edit
 
 
-def _brought_back(
+def _restored_edit(
     target: OpenBlock, content: BlockContent, was: list[Line], *, undoes: int | None = None
 ) -> PendingEdit:
     read_only = target.content.read_only_changed(content)
@@ -564,7 +626,7 @@ def _brought_back(
 
 
 async def _restore(target: OpenBlock, write: Restore) -> PendingEdit:
-    """Make a block what it was at a version."""
+    """Restore a block to a version."""
     run = await history.run_with(target.tx, target.row.id, write.version)
     if run is None:
         there = f"; its versions go from 1 to {target.row.version}" if target.sees_all else ""
@@ -573,11 +635,11 @@ async def _restore(target: OpenBlock, write: Restore) -> PendingEdit:
     was = await history.raw_lines_at(target.tx, target.row.id, write.version)
     content = target.copy()
     content.write(BlockContent(target.block.schema, run.parts_at(write.version)).state)
-    return _brought_back(target, content, was)
+    return _restored_edit(target, content, was)
 
 
 async def _write_against(target: OpenBlock, write: SetText) -> PendingEdit:
-    """Write the whole anew as against an earlier version."""
+    """Replace the whole content, based on an earlier version."""
     assert write.base is not None
     known = 0 < write.base <= target.row.version
     if not known or not target.sees_all:
@@ -616,22 +678,22 @@ def label_of_merged(writer: Writer) -> Label:
 
 
 async def _describe(target: OpenBlock, write: Describe) -> PendingEdit:
-    """Change what is said of a block."""
+    """Change the description of a block, its label, limit and so on."""
     block, row = target.block, target.row
     changes: dict[str, Any] = {}
     if write.description is not None:
         check_description(write.description)
-        _refuse_telling(target)
+        _check_readers(target)
         changes["description"] = write.description
     if write.label is not None and write.label != row.label:
         check_label(write.label)
-        _refuse_telling(target)
-        taken = await rows.by_label(target.tx, row.constellation, row.owner_id, write.label)
+        _check_readers(target)
+        taken = await rows.by_label(target.tx, row.owner_id, write.label)
         if taken is not None:
             raise Conflict(f"There is a block {write.label!r} already. Nothing was changed.")
         changes["label"] = write.label
     if write.limit is not None:
-        check_limit_itself(write.limit)
+        check_limit(write.limit)
         if write.limit < len(row.text):
             raise InvalidInput(
                 f"Block {block.label!r} holds {len(row.text):,} characters, more than the limit of "
@@ -647,16 +709,16 @@ async def _describe(target: OpenBlock, write: Describe) -> PendingEdit:
     if write.pinned is not None:
         changes["pinned"] = int(write.pinned)
     if not changes and write.schema is None:
-        raise InvalidInput("Nothing is said that should change. Nothing was changed.")
+        raise InvalidInput("You named no change. Give at least one option. Nothing was changed.")
     changed = row._replace(**changes)
     was = {name: getattr(row, name) for name in changes if changes[name] != getattr(row, name)}
     if write.schema is None:
         return PendingEdit(changed, target.lines, more={"was": was}, nothing=changed == row)
-    return _reschemed(target, changed, write.schema, was)
+    return _change_schema(target, changed, write.schema, was)
 
 
-def _refuse_telling(target: OpenBlock) -> None:
-    """Refuse words that more people would read than may see what is said here."""
+def _check_readers(target: OpenBlock) -> None:
+    """Refuse a text whose readers include people who may not see this conversation."""
     if by_owner(target.writer):
         return
     if target.block.audience & target.writer.source.audience != target.block.audience:
@@ -666,8 +728,10 @@ def _refuse_telling(target: OpenBlock) -> None:
         )
 
 
-def _reschemed(target: OpenBlock, row: BlockRow, given: Schema, was: dict[str, Any]) -> PendingEdit:
-    schema = read_schema(schema_wire(given))
+def _change_schema(
+    target: OpenBlock, row: BlockRow, new_schema: Schema, was: dict[str, Any]
+) -> PendingEdit:
+    schema = read_schema(schema_wire(new_schema))
     if type(schema) is not type(target.block.schema) and target.row.text:
         raise InvalidInput(
             f"Block {target.block.label!r} is not empty, so it cannot become another kind of "
@@ -693,13 +757,13 @@ def _reschemed(target: OpenBlock, row: BlockRow, given: Schema, was: dict[str, A
 
 async def _share(target: OpenBlock, write: Share) -> PendingEdit:
     """Let another agent see a block."""
-    found = await agents.by_id(target.tx, write.agent_id)
-    there = found and await agents.by_name(target.tx, target.writer.constellation, found.name)
-    if found is None or there is None or there.id != write.agent_id:
+    agent = await agents.by_id(target.tx, write.agent_id)
+    there = agent and await agents.by_name(target.tx, agent.name)
+    if agent is None or there is None or there.id != write.agent_id:
         raise NotFound(f"There is no agent {write.agent_id!r}. Nothing was changed.")
     if write.agent_id == target.row.owner_id:
         raise InvalidInput(
-            f"Block {target.block.label!r} is {found.name}'s own. Name another agent. Nothing was "
+            f"Block {target.block.label!r} is {agent.name}'s own. Name another agent. Nothing was "
             "changed."
         )
     was = await rows.share_of(target.tx, target.row.id, write.agent_id)
@@ -716,10 +780,10 @@ async def _unshare(target: OpenBlock, write: Unshare) -> PendingEdit:
     """Take a shared block away from an agent."""
     was = await rows.share_of(target.tx, target.row.id, write.agent_id)
     if was is None:
-        found = await agents.by_id(target.tx, write.agent_id)
+        agent = await agents.by_id(target.tx, write.agent_id)
         raise NotFound(
             f"Block {target.block.label!r} is not shared with "
-            f"{found.name if found else write.agent_id!r}. Nothing was changed."
+            f"{agent.name if agent else write.agent_id!r}. Nothing was changed."
         )
     more = {"share": [write.agent_id, was, None]}
     return PendingEdit(target.row, target.lines, share=(write.agent_id, None), more=more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Unpack, cast
 
 import orjson
@@ -18,9 +18,9 @@ from asterism.memory.gate.blocks import BlockOptions, OpenBlock, pending_content
 from asterism.memory.gate.rows import (
     Fresh,
     block_changed,
-    hold_archive,
     insert_block,
     insert_passages,
+    lock_archive,
     lock_block,
     passages_changed,
     put_edit,
@@ -31,6 +31,7 @@ from asterism.memory.gate.writer import Writer, judge
 from asterism.memory.history import UNDOES, SourcedLine, as_of, lines_with_origins
 from asterism.memory.words import digest, embed
 from asterism.permissions import Act, Resource
+from asterism.records import dataclass
 from asterism.store import agents, documents, passages
 from asterism.store.agents import PassageOwner
 from asterism.store.database import Connection
@@ -70,36 +71,38 @@ async def fork_memory(
     *,
     moment: int | None = None,
 ) -> Forked:
-    """Copy what an agent remembers, now or at a moment, to another one.
+    """Copy the memory of an agent, as it is now or was at a moment, to another agent.
 
-    Now: its blocks and passages with their history. At a moment: each as it was then, its blocks
-    with one edit for whatever came from the same origins. What others share with it, and sources,
-    as they are now. A turn's writing in the original is not the copy's: to take it back in one
-    leaves the other as it is.
+    Without a moment, blocks and passages are copied with their history. With a moment, they are
+    copied as they were then, and a block gets one edit for each set of origins. Shares and sources
+    are always those of now. To revert a turn in the original leaves the copy as it is.
     """
-    source = await _agent(tx, writer, source_agent_id)
-    target = await _agent(tx, writer, target_agent_id)
+    source = await _agent(tx, source_agent_id)
+    target = await _agent(tx, target_agent_id)
     if source == target:
         raise InvalidInput(
             f"{source.name!r} cannot be copied to itself. Name another agent. Nothing was changed."
         )
     judge_memory(writer, target, f"copy the memory of {source.name!r} to {target.name!r}")
     async with tx.savepoint():
-        await hold_archive(tx, target.id)
+        await lock_archive(tx, target.id)
+        visible = await rows.rows_visible_to(tx, source.id)
+        labels = [found.row.label for found in visible if found.row.owner_id == source.id]
+        await blocks.drop_untouched(tx, writer, target.id, labels)
         if moment is None:
-            copied = await _fork_blocks(tx, writer, source, target)
+            copied = await _fork_blocks(tx, source, target)
         else:
-            copied = await _fork_blocks_of_then(tx, writer, source, target, moment)
+            copied = await _fork_past_blocks(tx, writer, source, target, moment)
         shared = await _fork_shares(tx, writer, source, target)
-        held = await _fork_passages(tx, writer, source, target, moment)
+        passage_count = await _fork_passages(tx, source, target, moment)
         attached = [
-            await documents.attach(tx, one.id, target.id, writer.now)
-            for one in await agents.attached(tx, source.id)
+            await documents.attach(tx, attached_source.id, target.id, writer.now)
+            for attached_source in await agents.attached_sources(tx, source.id)
         ]
-        return Forked(copied, shared, held, sum(attached))
+        return Forked(copied, shared, passage_count, sum(attached))
 
 
-async def plant(
+async def create_with_lines(
     tx: Connection,
     writer: Writer,
     owner_id: str,
@@ -108,38 +111,38 @@ async def plant(
     kind: str,
     write: Callable[[BlockContent], None],
     lines: Sequence[SourcedLine],
-    **given: Unpack[BlockOptions],
+    **options: Unpack[BlockOptions],
 ) -> Block:
     """Make a block whose lines keep who may see them, their trust and their origins.
 
     Args:
         tx: The transaction.
-        writer: Who makes it: the owner, since who may see what is decided here.
-        owner_id: The agent it shall belong to.
-        label: What it is called.
-        kind: What its history says of it: `fork` or `import`.
-        write: Writes what the block shall say to its empty content.
-        lines: The lines that this gives.
-        given: As for `blocks.create`, besides content.
+        writer: The owner, since this decides who may see what.
+        owner_id: The agent that owns it.
+        label: Its name.
+        kind: The kind of its first edit: `fork` or `import`.
+        write: Writes the content into an empty `BlockContent`.
+        lines: The lines of that content.
+        options: As for `blocks.create`, except the content.
     """
-    owner = await _agent(tx, writer, owner_id)
+    owner = await _agent(tx, owner_id)
     judge_memory(writer, owner, f"make block {label!r} of {owner.name!r}")
     if writer.by_verb and kind == "import":
         # What they say that others have written is still told by them.
-        told = Label(writer.source.trust)
-        lines = [replace(line, label=Label.join((line.label, told))) for line in lines]
+        writer_label = Label(writer.source.trust)
+        lines = [replace(line, label=Label.join((line.label, writer_label))) for line in lines]
     async with tx.savepoint():
-        block = await blocks.create(tx, writer, owner_id, label, **given)
+        block = await blocks.create(tx, writer, owner_id, label, **options)
         return await _fill(tx, writer, block, kind, write, lines)
 
 
-async def _agent(tx: Connection, writer: Writer, agent_id: str) -> PassageOwner:
-    found = await passages.archive(tx, writer.constellation, agent_id)
-    if found is None or found.kind != "agent":
+async def _agent(tx: Connection, agent_id: str) -> PassageOwner:
+    owner = await passages.archive(tx, agent_id)
+    if owner is None or owner.kind != "agent":
         raise NotFound(
             f'There is no agent {agent_id!r}. "asterism agent list" shows all. Nothing was changed.'
         )
-    return found
+    return owner
 
 
 def judge_memory(writer: Writer, agent: PassageOwner, what: str) -> None:
@@ -174,7 +177,7 @@ async def _fill(
         content = target.copy()
         if at == 0:
             write(content)
-        made = [Line(one.text, (numbers[one.origins],), one.label) for one in lines]
+        made = [Line(line.text, (numbers[line.origins],), line.label) for line in lines]
         pending = replace(pending_content(target, content, made), nothing=False)
         block = await blocks.store_edit(target, kind, pending)
     return block
@@ -189,15 +192,11 @@ async def _opened(tx: Connection, writer: Writer, block: Block) -> OpenBlock:
 # -- blocks ----------------------------------------------------------------------------------------
 
 
-async def _refuse_taken(
-    tx: Connection,
-    writer: Writer,
-    source: PassageOwner,
-    target: PassageOwner,
-    labels: Iterable[str],
+async def _check_labels_free(
+    tx: Connection, source: PassageOwner, target: PassageOwner, labels: Iterable[str]
 ) -> None:
-    there = await rows.rows_visible_to(tx, writer.constellation, target.id)
-    own = {one.row.label for one in there if one.row.owner_id == target.id}
+    there = await rows.rows_visible_to(tx, target.id)
+    own = {visible_row.row.label for visible_row in there if visible_row.row.owner_id == target.id}
     taken = sorted(own & set(labels))
     if taken:
         named = ", ".join(map(repr, taken))
@@ -207,12 +206,10 @@ async def _refuse_taken(
         )
 
 
-async def _fork_blocks(
-    tx: Connection, writer: Writer, source: PassageOwner, target: PassageOwner
-) -> int:
-    visible = await rows.rows_visible_to(tx, writer.constellation, source.id)
-    own = [one.row for one in visible if one.row.owner_id == source.id]
-    await _refuse_taken(tx, writer, source, target, [row.label for row in own])
+async def _fork_blocks(tx: Connection, source: PassageOwner, target: PassageOwner) -> int:
+    visible = await rows.rows_visible_to(tx, source.id)
+    own = [visible_row.row for visible_row in visible if visible_row.row.owner_id == source.id]
+    await _check_labels_free(tx, source, target, [row.label for row in own])
     for row in own:
         whole = await rows.get(tx, row.id)
         assert whole is not None
@@ -221,7 +218,7 @@ async def _fork_blocks(
 
 
 async def _copy_block(tx: Connection, row: BlockRow, owner_id: str) -> None:
-    """Copy a block with its history; whoever wrote it wrote to the original, so turns stay out."""
+    """Copy a block with its history, without turns: they wrote to the original."""
     copy = row._replace(id=new_id("block"), owner_id=owner_id)
     stored = await insert_block(tx, copy)
     assert stored, "the label is free"
@@ -239,19 +236,19 @@ def _without_turns(era: EraRow) -> EraRow:
     return history.era_with_edits(era, lambda edit: edit._replace(turn_id=None))
 
 
-async def _fork_blocks_of_then(
+async def _fork_past_blocks(
     tx: Connection, writer: Writer, source: PassageOwner, target: PassageOwner, moment: int
 ) -> int:
-    then = await as_of(tx, writer.constellation, source.id, moment, most=0)
-    own = [one for one in then.blocks if one.owner_name is None]
-    await _refuse_taken(tx, writer, source, target, [one.block.label for one in own])
+    then = await as_of(tx, source.id, moment, most=0)
+    own = [past_block for past_block in then.blocks if past_block.owner_name is None]
+    await _check_labels_free(tx, source, target, [past_block.block.label for past_block in own])
     for seen in own:
         block = seen.block
         run = await history.run_with(tx, block.id, block.version)
         assert run is not None
         state = BlockContent(block.schema, run.parts_at(block.version)).state
         lines = await history.raw_lines_at(tx, block.id, block.version)
-        await plant(
+        await create_with_lines(
             *(tx, writer, target.id, block.label),
             kind="fork",
             write=lambda content, state=state: content.write(state),
@@ -271,14 +268,14 @@ async def _fork_shares(
     tx: Connection, writer: Writer, source: PassageOwner, target: PassageOwner
 ) -> int:
     copied = 0
-    for one in await rows.rows_visible_to(tx, writer.constellation, source.id):
-        if one.row.owner_id in (source.id, target.id):
+    for visible_row in await rows.rows_visible_to(tx, source.id):
+        if visible_row.row.owner_id in (source.id, target.id):
             continue
-        permission = await rows.share_of(tx, one.row.id, source.id)
+        permission = await rows.share_of(tx, visible_row.row.id, source.id)
         if permission is None:  # the constellation's, which everybody sees
-            assert one.row.owner_id == CONSTELLATION
+            assert visible_row.row.owner_id == CONSTELLATION
             continue
-        await blocks.write(tx, writer, one.row.id, Share(target.id, Permission(permission)))
+        await blocks.write(tx, writer, visible_row.row.id, Share(target.id, Permission(permission)))
         copied += 1
     return copied
 
@@ -287,33 +284,34 @@ async def _fork_shares(
 
 
 async def _fork_passages(
-    tx: Connection, writer: Writer, source: PassageOwner, target: PassageOwner, moment: int | None
+    tx: Connection, source: PassageOwner, target: PassageOwner, moment: int | None
 ) -> int:
     ids = await _new_ids(tx, source.id)
-    held = 0
+    count = 0
     after = ""
     while page := await passages.stored_passages(tx, source.id, after, _PAGE):
         after = page[-1].passage.id
         if moment is None:
-            fresh = [_copied(one, one.passage, target.id, ids) for one in page]
+            fresh = [_copied(stored_row, stored_row.passage, target.id, ids) for stored_row in page]
         else:
-            stored = {one.passage.id: one for one in page}
-            then = await archive.as_of(tx, [one.passage for one in page], moment)
-            fresh = [_copied(stored[one.id], one, target.id, ids) for one in then]
-        await insert_passages(tx, writer.constellation, fresh)
-        held += sum(
-            one.passage.superseded_at is None and one.passage.retracted_at is None for one in fresh
+            stored = {stored_row.passage.id: stored_row for stored_row in page}
+            then = await archive.as_of(tx, [stored_row.passage for stored_row in page], moment)
+            fresh = [_copied(stored[passage.id], passage, target.id, ids) for passage in then]
+        await insert_passages(tx, fresh)
+        count += sum(
+            row.passage.superseded_at_ms is None and row.passage.retracted_at_ms is None
+            for row in fresh
         )
         if moment is None:
-            await _copy_edits(tx, [one.passage.id for one in page], ids)
-    return held
+            await _copy_edits(tx, [stored_row.passage.id for stored_row in page], ids)
+    return count
 
 
 async def _new_ids(tx: Connection, archive_id: str) -> dict[str, str]:
     """Return a new id for each passage of an archive, in the same order."""
     old: list[str] = []
     while page := await passages.stored_passages(tx, archive_id, old[-1] if old else "", _PAGE):
-        old += [one.passage.id for one in page]
+        old += [stored_row.passage.id for stored_row in page]
     return dict(zip(sorted(old), sorted(new_id("pas") for _ in old), strict=True))
 
 
@@ -325,7 +323,7 @@ def _copied(stored: StoredPassage, then: Passage, archive_id: str, ids: dict[str
         id=ids[then.id],
         archive_id=archive_id,
         superseded_by=ids.get(then.superseded_by or ""),
-        metadata=_renamed(then.metadata, ids),
+        metadata=_with_new_ids(then.metadata, ids),
         turn_id=None,
     )
     if same:
@@ -333,12 +331,15 @@ def _copied(stored: StoredPassage, then: Passage, archive_id: str, ids: dict[str
     return Fresh(copy, digest(then.text), vectors[0] if vectors else None)
 
 
-def _renamed(metadata: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
-    found: Any = metadata.get("contradicts")
-    if not isinstance(found, list):
+def _with_new_ids(metadata: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
+    contradicted: Any = metadata.get("contradicts")
+    if not isinstance(contradicted, list):
         return metadata
-    named = cast("list[Any]", found)
-    return {**metadata, "contradicts": [ids.get(str(one), one) for one in named]}
+    named = cast("list[Any]", contradicted)
+    return {
+        **metadata,
+        "contradicts": [ids.get(str(passage_id), passage_id) for passage_id in named],
+    }
 
 
 async def _copy_edits(tx: Connection, passage_ids: Sequence[str], ids: dict[str, str]) -> None:
@@ -349,7 +350,7 @@ async def _copy_edits(tx: Connection, passage_ids: Sequence[str], ids: dict[str,
             if before.get("superseded_by") is not None:
                 before["superseded_by"] = ids.get(before["superseded_by"])
             if "metadata" in before:
-                was = _renamed(orjson.loads(before["metadata"]), ids)
+                was = _with_new_ids(orjson.loads(before["metadata"]), ids)
                 before["metadata"] = orjson.dumps(was).decode()
             if UNDOES in before:
                 before[UNDOES] = numbers[before[UNDOES]]

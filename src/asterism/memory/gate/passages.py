@@ -1,28 +1,29 @@
-"""The gate of archives: permission, audience and form of what is written, and hygiene at insert."""
+"""The gate for archives: it checks permission, audience and form, and finds similar passages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, cast, get_args
 
 import orjson
 
 from asterism.errors import Conflict, InvalidInput, NotFound
+from asterism.memory.archive import Likeness, Relation, compare
 from asterism.memory.gate.rows import (
     Fresh,
     change_passages,
     delete_staged,
-    hold_archive,
     insert_passages,
+    lock_archive,
     passages_changed,
     put_document,
     remove_document,
 )
 from asterism.memory.gate.writer import Writer, judge
-from asterism.memory.likeness import Likeness, Relation, compare
 from asterism.memory.words import digest, embed, nearest, terms
 from asterism.permissions import Act, Resource
+from asterism.records import dataclass
 from asterism.store import agents, passages
 from asterism.store.agents import PassageOwner
 from asterism.store.database import Connection
@@ -46,7 +47,7 @@ MAX_TAGS = 50
 MAX_TAG_LENGTH = 80
 MAX_METADATA = 20_000
 _SCANNED = 2_000
-"""How many passages a new one is held against, the latest first."""
+"""How many passages a new one is compared with, the latest first."""
 _COMPARED = 8
 """How many of them, the nearest, are looked at closely."""
 _MAX_CONTRADICTIONS = 20
@@ -58,7 +59,7 @@ ACTS: dict[type[PassageWrite], Act] = {
     Retract: Act.OVERWRITE,
     Tag: Act.OVERWRITE,
 }
-"""What each way to write does, for whoever decides; one that is missing here cannot be written."""
+"""The act of each kind of write, for the decision. A kind that is not here cannot be written."""
 assert ACTS.keys() == set(get_args(PassageWrite)), "a way to write to archives without an act"
 
 JudgeWith = Callable[[str, str], Relation | None]
@@ -75,7 +76,7 @@ class Written:
     """`stored`, `merged` (it was there), `superseded` (it took the place of another),
     `contradicts`, `appended`, `retracted` or `tagged`."""
     note: str = ""
-    """What hygiene found, in a sentence for whoever writes."""
+    """A sentence for the writer about similar passages."""
     quoted: tuple[Source, ...] = ()
     """Where the texts come from that the note quotes."""
 
@@ -86,7 +87,7 @@ class NewPassage:
 
     text: str
     source: Source | None = None
-    """None: that of whoever writes."""
+    """None: the source of the writer."""
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     document: str | None = None
@@ -98,8 +99,8 @@ class NewPassage:
     true_from: int | None = None
     staged: bool = False
     """Whether nobody is to see it until `publish_document`."""
-    found_by: tuple[str, bytes | None] | None = None
-    """The digest and the vector of its text, from `prepared`; None: they are made when stored."""
+    search_keys: tuple[str, bytes | None] | None = None
+    """The digest and vector of its text, from `prepare_passages`; None: made when it is stored."""
 
 
 async def write(
@@ -111,37 +112,39 @@ async def write(
     judge_with: JudgeWith | None = None,
 ) -> Written:
     """Do one thing to an archive; the one way, besides `insert_many`."""
-    archive = await _archive(tx, writer, archive_id)
+    archive = await _archive(tx, archive_id)
     act = ACTS[type(write)]
     if isinstance(write, Insert) and write.supersedes is not None:
         act = Act.OVERWRITE
-    await _judge(tx, writer, act, archive, _wish(write, archive))
-    await hold_archive(tx, archive_id)
+    await _judge(tx, writer, act, archive, _describe_write(write, archive))
+    await lock_archive(tx, archive_id)
     match write:
         case Insert():
             return await _insert(tx, writer, archive, write, judge_with)
         case AppendPassage():
             return await _append(tx, writer, archive_id, write)
         case Retract(passage_id):
-            old = await _holding(tx, writer, archive_id, passage_id)
-            await _judge(tx, writer, act, archive, _wish(write, archive, old), old.source.trust)
-            new = replace(old, retracted_at=writer.now)
+            old = await _current_passage(tx, writer, archive_id, passage_id)
+            await _judge(
+                tx, writer, act, archive, _describe_write(write, archive, old), old.source.trust
+            )
+            new = replace(old, retracted_at_ms=writer.now)
             await _change(tx, writer, "retract", old, {"retracted_at": writer.now})
             return Written(new, "retracted")
-        case Tag(passage_id, given):
-            old = await _holding(tx, writer, archive_id, passage_id)
-            tags = check_tags(given)
+        case Tag(passage_id, new_tags):
+            old = await _current_passage(tx, writer, archive_id, passage_id)
+            tags = check_tags(new_tags)
             await _change(tx, writer, "tag", old, {"tags": orjson.dumps(tags).decode()})
             return Written(replace(old, tags=tags), "tagged")
 
 
-def prepared(rows: Sequence[NewPassage]) -> list[NewPassage]:
-    """Make what passages are found by, which takes time that no transaction should wait for."""
+def prepare_passages(rows: Sequence[NewPassage]) -> list[NewPassage]:
+    """Compute the digest and the vector of passages, before a transaction begins."""
     checked = [replace(row, text=check_text(row.text)) for row in rows]
-    vectors = embed([one.text for one in checked]) or [None] * len(checked)
+    vectors = embed([row.text for row in checked]) or [None] * len(checked)
     return [
-        replace(one, found_by=(digest(one.text), vector))
-        for one, vector in zip(checked, vectors, strict=True)
+        replace(row, search_keys=(digest(row.text), vector))
+        for row, vector in zip(checked, vectors, strict=True)
     ]
 
 
@@ -150,13 +153,13 @@ async def insert_many(
 ) -> int:
     """Store the passages of documents or of an import; return how many are new.
 
-    What says the same words to the same audience as one that is there is merged into it. The
-    pieces of a document are always stored, since the document can go again.
+    A passage with the same words and the same audience as a stored one is merged into it. The
+    pieces of a document are always stored, since the document may be removed again.
     """
-    archive = await _archive(tx, writer, archive_id)
+    archive = await _archive(tx, archive_id)
     what = f"store {len(rows):,} passages in the archive of {archive.name!r}"
     await _judge(tx, writer, Act.APPEND, archive, what)
-    await hold_archive(tx, archive_id)
+    await lock_archive(tx, archive_id)
     stored = 0
     for first in range(0, len(rows), _BATCH):
         stored += await _insert_batch(tx, writer, archive_id, rows[first : first + _BATCH])
@@ -167,42 +170,42 @@ async def delete_document(
     tx: Connection, writer: Writer, archive_id: str, document: str, *, keep: Sequence[str] = ()
 ) -> int:
     """Remove the passages of a document, but those of some ids; return how many were removed."""
-    archive = await _archive(tx, writer, archive_id)
+    archive = await _archive(tx, archive_id)
     what = f"remove the passages of {document!r} from the archive of {archive.name!r}"
     await _judge(tx, writer, Act.DELETE, archive, what)
-    await hold_archive(tx, archive_id)
+    await lock_archive(tx, archive_id)
     return await remove_document(tx, archive_id, document, keep)
 
 
 async def publish_document(tx: Connection, writer: Writer, archive_id: str, document: str) -> int:
-    """Put the staged passages of a document in the place of its former ones, all at once."""
-    archive = await _archive(tx, writer, archive_id)
+    """Replace the passages of a document by its staged ones, all at once."""
+    archive = await _archive(tx, archive_id)
     what = f"replace the passages of {document!r} in the archive of {archive.name!r}"
     await _judge(tx, writer, Act.DELETE, archive, what)
-    await hold_archive(tx, archive_id)
+    await lock_archive(tx, archive_id)
     return await put_document(tx, archive_id, document, writer.now)
 
 
 async def discard_document(tx: Connection, writer: Writer, archive_id: str, document: str) -> int:
     """Remove the staged passages of a document; return how many were removed."""
-    archive = await _archive(tx, writer, archive_id)
+    archive = await _archive(tx, archive_id)
     what = f"give up reading {document!r} into the archive of {archive.name!r}"
     await _judge(tx, writer, Act.DELETE, archive, what)
-    await hold_archive(tx, archive_id)
+    await lock_archive(tx, archive_id)
     return await delete_staged(tx, archive_id, document)
 
 
 # -- who may ---------------------------------------------------------------------------------------
 
 
-async def _archive(tx: Connection, writer: Writer, archive_id: str) -> PassageOwner:
-    found = await passages.archive(tx, writer.constellation, archive_id)
-    if found is None:
+async def _archive(tx: Connection, archive_id: str) -> PassageOwner:
+    owner = await passages.archive(tx, archive_id)
+    if owner is None:
         raise NotFound(
             f"There is no archive {archive_id!r}: an agent or a source has one. "
             "Nothing was changed."
         )
-    return found
+    return owner
 
 
 async def _judge(
@@ -218,13 +221,13 @@ async def _judge(
     if writer.agent_id == archive.id:
         permission = Permission.READ_WRITE
     elif writer.agent_id is not None:
-        shared = await agents.attached(tx, writer.agent_id)
+        shared = await agents.attached_sources(tx, writer.agent_id)
         permission = Permission.READ_ONLY if archive in shared else None
     judge(writer, act, Resource("passage", archive.name, permission, trust), what)
 
 
-def _wish(write: PassageWrite, archive: PassageOwner, old: Passage | None = None) -> str:
-    """Say what is to be done, for people who are asked; with the passage that it is done to."""
+def _describe_write(write: PassageWrite, archive: PassageOwner, old: Passage | None = None) -> str:
+    """Describe a write, and its passage, for the person who has to approve it."""
     was = f": {old.text[:200]}" if old is not None else ""
     match write:
         case Insert(text) if old is not None:
@@ -239,28 +242,30 @@ def _wish(write: PassageWrite, archive: PassageOwner, old: Passage | None = None
             return f"tag passage {passage_id} with {', '.join(tags) or 'nothing'}"
 
 
-async def _holding(tx: Connection, writer: Writer, archive_id: str, passage_id: str) -> Passage:
-    """Return a passage that whoever writes may see, and that still holds."""
-    found = await passages.get(tx, writer.constellation, passage_id)
+async def _current_passage(
+    tx: Connection, writer: Writer, archive_id: str, passage_id: str
+) -> Passage:
+    """Return a passage that still holds and that the writer may see."""
+    passage = await passages.get(tx, passage_id)
     if (
-        found is None
-        or found.archive_id != archive_id
-        or not writer.participants.can_see(found.source.audience)
+        passage is None
+        or passage.archive_id != archive_id
+        or not writer.participants.can_see(passage.source.audience)
     ):
         raise NotFound(
             f"There is no passage {passage_id!r} in this archive. Search for it to learn its id. "
             "Nothing was changed."
         )
-    if found.retracted_at is not None:
+    if passage.retracted_at_ms is not None:
         raise Conflict(
             f"Passage {passage_id} was retracted. Insert what holds now. Nothing was changed."
         )
-    if found.superseded_by is not None:
+    if passage.superseded_by is not None:
         raise Conflict(
-            f"Passage {passage_id} was superseded by {found.superseded_by}. Change that one. "
+            f"Passage {passage_id} was superseded by {passage.superseded_by}. Change that one. "
             "Nothing was changed."
         )
-    return found
+    return passage
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -285,9 +290,9 @@ def _fresh(
         author=str(writer.actor),
         tags=check_tags(new.tags),
         metadata=check_metadata(new.metadata),
-        known_from=writer.now if new.known_from is None else new.known_from,
-        true_from=new.true_from,
-        retracted_at=STAGED if new.staged else None,
+        known_from_ms=writer.now if new.known_from is None else new.known_from,
+        true_from_ms=new.true_from,
+        retracted_at_ms=STAGED if new.staged else None,
         turn_id=writer.turn_id,
     )
     return Fresh(passage, digested, vector, new.document, new.place)
@@ -296,7 +301,7 @@ def _fresh(
 async def _change(
     tx: Connection, writer: Writer, kind: str, old: Passage, columns: Mapping[str, Any]
 ) -> None:
-    """Change a passage, and keep in its history what it was."""
+    """Change a passage, and keep the old values in its history."""
     before = {name: value for name, value in _as_stored(old).items() if name in columns}
     await change_passages(tx, old.id, columns)
     await passages_changed(
@@ -316,16 +321,16 @@ def _as_stored(passage: Passage) -> dict[str, Any]:
         "audience": str(passage.source.audience),
         "trust": passage.source.trust.value,
         "superseded_by": passage.superseded_by,
-        "superseded_at": passage.superseded_at,
-        "retracted_at": passage.retracted_at,
+        "superseded_at": passage.superseded_at_ms,
+        "retracted_at": passage.retracted_at_ms,
     }
 
 
 async def _append(tx: Connection, writer: Writer, archive_id: str, write: AppendPassage) -> Written:
-    old = await _holding(tx, writer, archive_id, write.passage_id)
+    old = await _current_passage(tx, writer, archive_id, write.passage_id)
     text = check_text(f"{old.text}\n{check_text(write.text)}")
     source = Source(
-        _united(old.source.origins, writer.source.origins),
+        _joined_origins(old.source.origins, writer.source.origins),
         old.source.audience & writer.source.audience,
         least_trusted((old.source.trust, writer.source.trust)),
     )
@@ -335,8 +340,8 @@ async def _append(tx: Connection, writer: Writer, archive_id: str, write: Append
     await _change(tx, writer, "append", old, columns)
     # The words and the vector follow from the text, so that the history need not keep them.
     made = embed([text])
-    found_by = {"digest": digest(text), "vector": made[0] if made else None}
-    await change_passages(tx, old.id, found_by)
+    search_keys = {"digest": digest(text), "vector": made[0] if made else None}
+    await change_passages(tx, old.id, search_keys)
     return Written(new, "appended")
 
 
@@ -358,67 +363,71 @@ async def _insert(
         digest(text),
     )
     if write.supersedes is not None:
-        old = await _holding(tx, writer, archive_id, write.supersedes)
-        what = _wish(write, archive, old)
+        old = await _current_passage(tx, writer, archive_id, write.supersedes)
+        what = _describe_write(write, archive, old)
         await _judge(tx, writer, Act.OVERWRITE, archive, what, old.source.trust)
-        await insert_passages(tx, writer.constellation, [fresh])
+        await insert_passages(tx, [fresh])
         await _supersede(tx, writer, old, fresh.passage)
         return Written(fresh.passage, "superseded", f"It takes the place of {old.id}.")
-    return await _insert_clean(tx, writer, fresh, await _alike(tx, writer, fresh, judge_with))
+    return await _insert_without_duplicate(
+        tx, writer, fresh, await _similar_passages(tx, writer, fresh, judge_with)
+    )
 
 
 async def _insert_batch(
     tx: Connection, writer: Writer, archive_id: str, rows: Sequence[NewPassage]
 ) -> int:
-    if any(one.found_by is None for one in rows):
-        rows = prepared(rows)
-    digests = [row.found_by[0] for row in rows if row.found_by and row.document is None]
+    if any(row.search_keys is None for row in rows):
+        rows = prepare_passages(rows)
+    digests = [row.search_keys[0] for row in rows if row.search_keys and row.document is None]
     there = await passages.by_digest(tx, archive_id, list(dict.fromkeys(digests)))
     fresh: dict[str, Fresh] = {}
     merged: dict[str, list[Source]] = {}
-    for one in rows:
-        assert one.found_by is not None
-        digested, vector = one.found_by
-        made = _fresh(writer, archive_id, one, vector, digested)
+    for row in rows:
+        assert row.search_keys is not None
+        digested, vector = row.search_keys
+        made = _fresh(writer, archive_id, row, vector, digested)
         known = (made.digest, str(made.passage.source.audience))
-        former = there.get(known) if one.document is None else None
+        former = there.get(known) if row.document is None else None
         if former is None:
             fresh[made.passage.id] = made
             there.setdefault(known, made.passage.id)
         elif former in fresh:
-            fresh[former] = _taken_in(fresh[former], made.passage.source)
+            fresh[former] = _with_source(fresh[former], made.passage.source)
         else:
             merged.setdefault(former, []).append(made.passage.source)
-    await insert_passages(tx, writer.constellation, list(fresh.values()))
+    await insert_passages(tx, list(fresh.values()))
     old = await passages.many(tx, list(merged))
     for passage_id, sources in merged.items():
-        origins = _united(old[passage_id].source.origins, *(source.origins for source in sources))
+        origins = _joined_origins(
+            old[passage_id].source.origins, *(source.origins for source in sources)
+        )
         if origins != old[passage_id].source.origins:
             columns = {"origins": origins_wire(origins)}
             await _change(tx, writer, "merge", old[passage_id], columns)
     return len(fresh)
 
 
-def _taken_in(fresh: Fresh, source: Source) -> Fresh:
+def _with_source(fresh: Fresh, source: Source) -> Fresh:
     own = fresh.passage.source
-    both = Source(_united(own.origins, source.origins), own.audience, own.trust)
+    both = Source(_joined_origins(own.origins, source.origins), own.audience, own.trust)
     return replace(fresh, passage=replace(fresh.passage, source=both))
 
 
-def _united(*many: Sequence[Origin]) -> tuple[Origin, ...]:
+def _joined_origins(*many: Sequence[Origin]) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys(origin for origins in many for origin in origins))
 
 
 # -- hygiene ---------------------------------------------------------------------------------------
 
 
-async def _alike(
+async def _similar_passages(
     tx: Connection, writer: Writer, fresh: Fresh, judge_with: JudgeWith | None
 ) -> list[tuple[Passage, Likeness]]:
     """Return the passages that a new one repeats, extends or contradicts, the likest first.
 
-    Only those with the very same audience: a merge across audiences would tell one of them what
-    the other has said.
+    Only passages with the same audience count: a merge across audiences would reveal the words of
+    one audience to the other.
     """
     new = fresh.passage
     if not writer.participants.can_see(new.source.audience):
@@ -434,11 +443,11 @@ async def _alike(
         near.update({there[place][0]: there[place][1] for place, _ in places})
     else:
         near.update(dict.fromkeys(await _near_by_words(tx, new, audience)))
-    found = await passages.many(tx, list(near))
+    candidates = await passages.many(tx, list(near))
     order = {"same": 0, "extends": 1, "contradicts": 2}
     likenesses: list[tuple[Passage, Likeness]] = []
     for passage_id, vector in near.items():
-        old = found[passage_id]
+        old = candidates[passage_id]
         likeness = compare(new.text, old.text, fresh.vector, vector)
         if judge_with is not None and likeness.kind is Relation.UNRELATED:
             verdict = judge_with(new.text, old.text) or likeness.kind
@@ -451,23 +460,23 @@ async def _alike(
 async def _near_by_words(tx: Connection, new: Passage, audience: str) -> list[str]:
     wanted = set(terms(new.text))
     scores: list[tuple[float, str]] = []
-    for one in await passages.newest(tx, [new.archive_id], _SCANNED):
-        if str(one.source.audience) != audience:
+    for passage in await passages.newest(tx, [new.archive_id], _SCANNED):
+        if str(passage.source.audience) != audience:
             continue
-        its = set(terms(one.text))
+        its = set(terms(passage.text))
         common = len(wanted & its)
         if common:
-            scores.append((-common / len(wanted | its), one.id))
+            scores.append((-common / len(wanted | its), passage.id))
     return [passage_id for _, passage_id in sorted(scores)[:_COMPARED]]
 
 
-async def _insert_clean(
+async def _insert_without_duplicate(
     tx: Connection, writer: Writer, fresh: Fresh, alike: Sequence[tuple[Passage, Likeness]]
 ) -> Written:
     """Store a passage unless it is there, and settle what it is to those that are.
 
-    A text never gets another trust than that of whoever said it: text from the web that repeats or
-    extends what the owner said must not take its place.
+    A text keeps the trust of its author: text from the web that repeats or extends words of the
+    owner must not replace them.
     """
     new = fresh.passage
     extended: list[Passage] = []
@@ -484,13 +493,13 @@ async def _insert_clean(
                 contradicted.append((old, likeness.reason))
             case _:
                 pass
-    origins = _united(*(old.source.origins for old in extended), new.source.origins)
+    origins = _joined_origins(*(old.source.origins for old in extended), new.source.origins)
     tags = dict.fromkeys(tag for old in (*extended, new) for tag in old.tags)
     new = replace(new, source=replace(new.source, origins=origins), tags=tuple(tags)[:MAX_TAGS])
     if contradicted:
         ids = [old.id for old, _ in contradicted]
         new = replace(new, metadata={**new.metadata, "contradicts": ids})
-    await insert_passages(tx, writer.constellation, [replace(fresh, passage=new)])
+    await insert_passages(tx, [replace(fresh, passage=new)])
     for old in extended:
         await _supersede(tx, writer, old, new)
     for old, _ in contradicted:
@@ -501,18 +510,20 @@ async def _insert_clean(
     return Written(new, kind, " ".join(notes), tuple(old.source for old, _ in contradicted))
 
 
-def _is_more_trusted(one: Trust, other: Trust) -> bool:
-    return one is not other and least_trusted((one, other)) is other
+def _is_more_trusted(trust: Trust, other: Trust) -> bool:
+    return trust is not other and least_trusted((trust, other)) is other
 
 
 async def _merge(tx: Connection, writer: Writer, old: Passage, new: Passage) -> Written:
-    origins = _united(old.source.origins, new.source.origins)
+    origins = _joined_origins(old.source.origins, new.source.origins)
     tags = tuple(dict.fromkeys([*old.tags, *new.tags]))[:MAX_TAGS]
-    kept = replace(old, source=replace(old.source, origins=origins), tags=tags)
-    if kept != old:
+    merged = replace(old, source=replace(old.source, origins=origins), tags=tags)
+    if merged != old:
         columns = {"origins": origins_wire(origins), "tags": orjson.dumps(tags).decode()}
         await _change(tx, writer, "merge", old, columns)
-    return Written(kept, "merged", f"{old.id} says that already; it now names this source as well.")
+    return Written(
+        merged, "merged", f"{old.id} says that already; it now names this source as well."
+    )
 
 
 async def _supersede(tx: Connection, writer: Writer, old: Passage, new: Passage) -> None:
@@ -551,7 +562,7 @@ def check_text(text: str) -> str:
         ) from None
     text = text.strip()
     if not text:
-        raise InvalidInput("There is no text. Say what shall be kept. Nothing was stored.")
+        raise InvalidInput("There is no text. Give the text of the passage. Nothing was stored.")
     if len(text) > MAX_TEXT:
         raise InvalidInput(
             f"The text has {len(text):,} characters; a passage takes {MAX_TEXT:,}. Cut it into "
@@ -560,9 +571,9 @@ def check_text(text: str) -> str:
     return text
 
 
-def check_tags(given: Sequence[str]) -> tuple[str, ...]:
+def check_tags(raw_tags: Sequence[str]) -> tuple[str, ...]:
     """Return the tags of a passage as they are stored: in one case, each once."""
-    tags = tuple(dict.fromkeys(" ".join(tag.split()).casefold() for tag in given))
+    tags = tuple(dict.fromkeys(" ".join(tag.split()).casefold() for tag in raw_tags))
     if len(tags) > MAX_TAGS:
         raise InvalidInput(
             f"{len(tags)} tags are too many; {MAX_TAGS} is the most. Nothing was changed."
@@ -576,10 +587,10 @@ def check_tags(given: Sequence[str]) -> tuple[str, ...]:
     return tags
 
 
-def check_metadata(given: Mapping[str, Any]) -> dict[str, Any]:
+def check_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of a passage as it is stored: a JSON object."""
     try:
-        wire = orjson.dumps(given)
+        wire = orjson.dumps(metadata)
     except (TypeError, RecursionError) as error:
         raise InvalidInput(
             f"The metadata cannot be written as JSON ({error}). Use texts, numbers, lists and "
@@ -587,8 +598,8 @@ def check_metadata(given: Mapping[str, Any]) -> dict[str, Any]:
         ) from None
     if len(wire) > MAX_METADATA:
         raise InvalidInput(
-            f"The metadata has {len(wire):,} bytes; {MAX_METADATA:,} is the most. Keep what is "
-            "long in the text. Nothing was stored."
+            f"The metadata has {len(wire):,} bytes; {MAX_METADATA:,} is the most. Put long "
+            "values into the text. Nothing was stored."
         )
     read: Any = orjson.loads(wire)
     if not isinstance(read, dict) or _has_nul(cast("object", read)):

@@ -33,7 +33,7 @@ from asterism.memory.content import (
 from asterism.memory.gate.rows import put_replica
 from asterism.memory.gate.writer import Writer, by_owner
 from asterism.memory.schemas import read_value, schema_of
-from asterism.memory.texts import Splice, longest_rise, sequence_splices, text_splices
+from asterism.memory.texts import Splice, longest_increasing, sequence_splices, text_splices
 from asterism.store.database import Connection
 from asterism.types.memory import (
     CompositeSchema,
@@ -59,7 +59,7 @@ _ID = "id"
 async def export_updates(
     tx: Connection, writer: Writer, block_id: str, since: bytes | None = None
 ) -> bytes:
-    """Return what another replica of a block has to merge.
+    """Return the updates that another replica of a block has to merge.
 
     Args:
         tx: The transaction.
@@ -69,7 +69,7 @@ async def export_updates(
             know, gives everything. What is known already does no harm.
     """
     row = await rows.get(tx, block_id)
-    if row is None or row.constellation != writer.constellation:
+    if row is None or row.constellation != tx.constellation:
         raise NotFound(f"There is no block {block_id!r}.")
     if not by_owner(writer) and not writer.by_verb:
         raise NotAllowed(
@@ -136,8 +136,8 @@ class Replica:
                 "These are not all the updates of a block. Export them from its other replica. "
                 "Nothing was changed."
             ) from None
-        if misfits := set(_misfits(schema, replica._doc)):
-            raise _not_taken(misfits)
+        if misfits := set(_invalid_values(schema, replica._doc)):
+            raise _schema_error(misfits)
         return replica
 
     @property
@@ -151,7 +151,7 @@ class Replica:
         return self._doc.oplog_frontiers.encode()
 
     def write(self, state: Any) -> None:
-        """Make it say what a block says, with as few operations as tell it.
+        """Bring it to the content of a block, with as few operations as possible.
 
         They belong to a peer of their own: were it the same each time, a database that was copied
         would write other operations under the same ids, and Loro would take them for known ones.
@@ -190,17 +190,19 @@ class Replica:
         known = doc.oplog_vv.to_spans().inner()
         _import(doc, updates)
         for peer in doc.oplog_vv.to_spans().inner():
-            if peer not in known and _begins_anew(doc, peer):
+            if peer not in known and _has_new_root(doc, peer):
                 raise InvalidInput(
                     "These updates are of another document. Give updates that were made from a "
                     "copy of this block; nothing was changed."
                 )
-        if new := set(_misfits(self._schema, doc)) - set(_misfits(self._schema, self._doc)):
-            raise _not_taken(new)
+        if new := set(_invalid_values(self._schema, doc)) - set(
+            _invalid_values(self._schema, self._doc)
+        ):
+            raise _schema_error(new)
         self._doc = doc
 
 
-def _not_taken(misfits: set[str]) -> InvalidInput:
+def _schema_error(misfits: set[str]) -> InvalidInput:
     return InvalidInput(
         f"These updates would write what the schema does not take: {min(misfits)} "
         "Nothing was changed."
@@ -211,7 +213,7 @@ def _not_taken(misfits: set[str]) -> InvalidInput:
 
 
 class LoroRefused(Exception):
-    """Loro's own words on what it would not do."""
+    """Loro refused an operation; the message is Loro's own."""
 
 
 @contextmanager
@@ -260,7 +262,7 @@ def _import(doc: LoroDoc, updates: bytes) -> None:
         )
 
 
-def _begins_anew(doc: LoroDoc, peer: int) -> bool:
+def _has_new_root(doc: LoroDoc, peer: int) -> bool:
     """Tell whether a peer's first change builds on nothing: only a document's first may."""
     from loro import ID, Frontiers
 
@@ -273,8 +275,8 @@ def _begins_anew(doc: LoroDoc, peer: int) -> bool:
 
 def _read(schema: Schema, doc: LoroDoc) -> Any:
     roots = cast("dict[str, Any]", doc.get_deep_value())
-    found = {name: _read_part(inner, roots, name) for name, inner in sections_of(schema)}
-    return found if isinstance(schema, CompositeSchema) else found[""]
+    parts = {name: _read_part(inner, roots, name) for name, inner in sections_of(schema)}
+    return parts if isinstance(schema, CompositeSchema) else parts[""]
 
 
 def _read_part(schema: Schema, roots: dict[str, Any], section: str) -> Any:
@@ -297,7 +299,7 @@ def _fields(schema: MapSchema, roots: dict[str, Any], section: str) -> Row:
     return stored
 
 
-def _misfits(schema: Schema, doc: LoroDoc) -> Iterator[str]:
+def _invalid_values(schema: Schema, doc: LoroDoc) -> Iterator[str]:
     """Say which values in a document its schema does not take; no edit of ours writes one."""
     roots = cast("dict[str, Any]", doc.get_deep_value())
     for section, inner in sections_of(schema):
@@ -307,17 +309,17 @@ def _misfits(schema: Schema, doc: LoroDoc) -> Iterator[str]:
                 if "\0" in value:
                     yield "a null character in the text."
             case MapSchema():
-                yield from _misfitting(inner.fields, value)
+                yield from _invalid_fields(inner.fields, value)
             case ListSchema() | LogSchema():
                 if not all(map(is_row, roots.get(f"{section}:rows", []))):
                     yield "a row without an id."
                 for row in value:
-                    yield from _misfitting(row_fields(inner), row)
+                    yield from _invalid_fields(row_fields(inner), row)
             case CompositeSchema():
                 raise AssertionError(schema)
 
 
-def _misfitting(fields: Sequence[Field], values: Row) -> Iterator[str]:
+def _invalid_fields(fields: Sequence[Field], values: Row) -> Iterator[str]:
     for field in fields:
         if field.name in values:
             try:
@@ -383,13 +385,15 @@ def _write_field(field: Field, doc: LoroDoc, section: str, old: Row, new: Row) -
 
 def _list_splices(old: list[Any], new: list[Any]) -> list[Splice[list[Any]]]:
     """Compare lists in which `1` and `True` are not the same."""
-    told = sequence_splices([json.dumps(one) for one in old], [json.dumps(one) for one in new])
+    changes = sequence_splices(
+        [json.dumps(item) for item in old], [json.dumps(item) for item in new]
+    )
     splices: list[Splice[list[Any]]] = []
     shift = 0
-    for one in told:
-        start = one.at + shift
-        splices.append(Splice(one.at, one.delete, new[start : start + len(one.insert)]))
-        shift += len(one.insert) - one.delete
+    for change in changes:
+        start = change.at + shift
+        splices.append(Splice(change.at, change.delete, new[start : start + len(change.insert)]))
+        shift += len(change.insert) - change.delete
     return splices
 
 
@@ -400,24 +404,24 @@ def _write_rows(
     wanted = {row[ROW_ID]: row for row in new}
     was = {row[ROW_ID]: row for row in old}
     there = _remove_rows(rows, wanted)
-    for index, one in enumerate(there):
-        _write_row(rows.get(index).container, was.get(one, {}), wanted[one])
+    for index, row_id in enumerate(there):
+        _write_row(rows.get(index).container, was.get(row_id, {}), wanted[row_id])
     if isinstance(schema, ListSchema):
         _order_rows(rows, there, [row[ROW_ID] for row in new])
     else:
         there += [row[ROW_ID] for row in new if row[ROW_ID] not in was]
-    for index, one in enumerate(there):
-        if one not in was:
-            _insert_row(rows, index, wanted[one])
+    for index, row_id in enumerate(there):
+        if row_id not in was:
+            _insert_row(rows, index, wanted[row_id])
 
 
 def _remove_rows(rows: Any, wanted: dict[str, Row]) -> list[str]:
-    """Take out what is not wanted, is there twice or is no row; return the ids that stay."""
+    """Remove rows that are not wanted, doubled or not valid; return the ids that stay."""
     there: list[str] = []
     gone: list[int] = []
-    for index, one in enumerate(rows.get_deep_value()):
-        if is_row(one) and one[ROW_ID] in wanted and one[ROW_ID] not in there:
-            there.append(one[ROW_ID])
+    for index, row in enumerate(rows.get_deep_value()):
+        if is_row(row) and row[ROW_ID] in wanted and row[ROW_ID] not in there:
+            there.append(row[ROW_ID])
         else:
             gone.append(index)
     for index in reversed(gone):
@@ -427,18 +431,18 @@ def _remove_rows(rows: Any, wanted: dict[str, Row]) -> list[str]:
 
 def _order_rows(rows: Any, there: list[str], wanted: list[str]) -> None:
     """Move rows until they are in order, as few as possible; note the new ones in `there`."""
-    place = {one: index for index, one in enumerate(wanted)}
-    stay = {there[index] for index in longest_rise([place[one] for one in there])}
-    for one in [one for one in there if one not in stay]:
-        index = there.index(one)
+    place = {row_id: index for index, row_id in enumerate(wanted)}
+    stay = {there[index] for index in longest_increasing([place[row_id] for row_id in there])}
+    for row_id in [row_id for row_id in there if row_id not in stay]:
+        index = there.index(row_id)
         rows.mov(index, len(there) - 1)
         there.append(there.pop(index))
     shift = 0
-    for index, one in enumerate(wanted):
-        if one not in there:
+    for index, row_id in enumerate(wanted):
+        if row_id not in there:
             shift += 1
-        elif there[index - shift] != one:
-            here = there.index(one)
+        elif there[index - shift] != row_id:
+            here = there.index(row_id)
             rows.mov(here, index - shift)
             there.insert(index - shift, there.pop(here))
     there[:] = wanted

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from asterism.memory.blocks import COLUMNS_WITH_CONTENT, BlockRow, EditRow, EraRow
+from asterism.records import dataclass
 from asterism.store import agents, search_index
 from asterism.store.database import Connection, Row
 from asterism.store.passages import COLUMNS, PassageEdit, origins_wire
@@ -27,8 +27,17 @@ async def insert_block(tx: Connection, row: BlockRow) -> bool:
     return stored is not None
 
 
+async def delete_block(tx: Connection, block_id: str) -> None:
+    """Delete a block with its history, as if it had never been there."""
+    for table in ("block_edits", "block_eras", "block_replicas", "block_agents"):
+        await tx.run(f"DELETE FROM {table} WHERE block_id = ?", (block_id,))
+    await tx.run(
+        "DELETE FROM blocks WHERE id = ? AND constellation = ?", (block_id, tx.constellation)
+    )
+
+
 async def lock_block(tx: Connection, block_id: str) -> BlockRow | None:
-    """Return a block that nobody else writes until this transaction ends; None: it is gone."""
+    """Lock a block until the end of the transaction and return it; None: it is gone."""
     row = await tx.one(
         "UPDATE blocks SET version = version WHERE id = ? AND retired_at IS NULL"
         f" RETURNING {COLUMNS_WITH_CONTENT}",
@@ -70,7 +79,7 @@ async def mark_undone(tx: Connection, block_id: str, number: int, by: int) -> bo
 
 
 async def put_era(tx: Connection, block_id: str, era: EraRow) -> None:
-    """Store an era, in the place of one that begins with the same edit."""
+    """Store an era; it replaces an era that begins with the same edit."""
     await tx.run("DELETE FROM block_eras WHERE block_id = ? AND first = ?", (block_id, era.first))
     await tx.run(
         "INSERT INTO block_eras (block_id, first, last, content, edits, since)"
@@ -117,12 +126,12 @@ async def drop_share(tx: Connection, block_id: str, agent_id: str) -> bool:
 
 
 async def block_changed(tx: Connection, row: BlockRow, also: Sequence[str] = ()) -> None:
-    """Count a change of memory for every agent that sees a block, and for others as told."""
+    """Count a change of memory for every agent that sees a block, and for those in `also`."""
     if row.owner_id == CONSTELLATION:
-        await agents.all_memory_changed(tx, row.constellation)
+        await agents.all_memory_changed(tx)
         return
     shared = await tx.all("SELECT agent_id FROM block_agents WHERE block_id = ?", (row.id,))
-    await agents.memory_changed(tx, [row.owner_id, *also, *(one[0] for one in shared)])
+    await agents.memory_changed(tx, [row.owner_id, *also, *(share[0] for share in shared)])
 
 
 _ALL = f"constellation, {COLUMNS}, document, place, digest, vector, number"
@@ -135,7 +144,7 @@ _CHANGEABLE = {"text", "tags", "metadata", "origins", "audience", "trust", "dige
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A passage that is not stored yet, with what it is found by."""
+    """A passage that is not stored yet, with its digest and its vector."""
 
     passage: Passage
     digest: str
@@ -144,51 +153,51 @@ class Fresh:
     place: int | None = None
 
 
-async def insert_passages(tx: Connection, constellation: str, rows: Sequence[Fresh]) -> None:
-    """Store new passages; their archives have to be held. Staged ones are put into no index yet."""
-    shown = [row.passage for row in rows if row.passage.retracted_at != STAGED]
+async def insert_passages(tx: Connection, rows: Sequence[Fresh]) -> None:
+    """Store new passages; lock their archives first. Staged passages are not indexed yet."""
+    visible = [row.passage for row in rows if row.passage.retracted_at_ms != STAGED]
     free = {
         archive_id: await search_index.next_number(tx, archive_id)
-        for archive_id in dict.fromkeys(one.archive_id for one in shown)
+        for archive_id in dict.fromkeys(passage.archive_id for passage in visible)
     }
     numbers: dict[str, int] = {}
-    for one in shown:
-        numbers[one.id] = free[one.archive_id]
-        free[one.archive_id] += 1
+    for passage in visible:
+        numbers[passage.id] = free[passage.archive_id]
+        free[passage.archive_id] += 1
     marks = ", ".join("?" * len(_ALL.split(",")))
     await tx.run_many(
         f"INSERT INTO passages ({_ALL}) VALUES ({marks})",
         [
             (
-                constellation,
-                one.passage.id,
-                one.passage.archive_id,
-                one.passage.text,
-                orjson.dumps(one.passage.tags).decode(),
-                orjson.dumps(one.passage.metadata).decode(),
-                origins_wire(one.passage.source.origins),
-                str(one.passage.source.audience),
-                one.passage.source.trust.value,
-                one.passage.author,
-                one.passage.turn_id,
-                one.passage.known_from,
-                one.passage.true_from,
-                one.passage.superseded_by,
-                one.passage.superseded_at,
-                one.passage.retracted_at,
-                one.document,
-                one.place,
-                one.digest,
-                one.vector,
-                numbers.get(one.passage.id),
+                tx.constellation,
+                row.passage.id,
+                row.passage.archive_id,
+                row.passage.text,
+                orjson.dumps(row.passage.tags).decode(),
+                orjson.dumps(row.passage.metadata).decode(),
+                origins_wire(row.passage.source.origins),
+                str(row.passage.source.audience),
+                row.passage.source.trust.value,
+                row.passage.author,
+                row.passage.turn_id,
+                row.passage.known_from_ms,
+                row.passage.true_from_ms,
+                row.passage.superseded_by,
+                row.passage.superseded_at_ms,
+                row.passage.retracted_at_ms,
+                row.document,
+                row.place,
+                row.digest,
+                row.vector,
+                numbers.get(row.passage.id),
             )
-            for one in rows
+            for row in rows
         ],
     )
 
 
 async def change_passages(tx: Connection, passage_id: str, columns: Mapping[str, Any]) -> None:
-    """Give columns of a passage other values; its archive has to be held."""
+    """Change columns of a passage; lock its archive first."""
     assert columns.keys() <= _CHANGEABLE, f"not to be changed: {columns.keys() - _CHANGEABLE}"
     if "text" in columns or "audience" in columns:
         await _renumber(tx, passage_id)
@@ -220,7 +229,7 @@ async def passages_changed(tx: Connection, edit: PassageEdit) -> int:
             edit.turn_id,
             edit.reason,
             orjson.dumps(edit.before).decode(),
-            edit.at,
+            edit.at_ms,
             edit.passage_id,
         ),
     )
@@ -228,7 +237,7 @@ async def passages_changed(tx: Connection, edit: PassageEdit) -> int:
     return int(row[0])
 
 
-async def hold_archive(tx: Connection, archive_id: str) -> None:
+async def lock_archive(tx: Connection, archive_id: str) -> None:
     """Keep others from writing to an archive until this transaction ends, and count the change."""
     await tx.run("UPDATE agents SET memory = memory WHERE id = ?", (archive_id,))
     await tx.run("UPDATE sources SET name = name WHERE id = ?", (archive_id,))
@@ -243,14 +252,14 @@ async def remove_document(
         "SELECT id, number FROM passages WHERE archive_id = ? AND document = ?",
         (archive_id, document),
     )
-    kept = frozenset(keep)
-    gone = [row for row in rows if row[0] not in kept]
+    kept_ids = frozenset(keep)
+    gone = [row for row in rows if row[0] not in kept_ids]
     await _remove(tx, archive_id, gone)
     return len(gone)
 
 
 async def put_document(tx: Connection, archive_id: str, document: str, now: int) -> int:
-    """Put the staged passages of a document in the place of the others; return how many."""
+    """Replace the passages of a document by its staged ones; return how many."""
     former = await tx.all(
         "SELECT id, number FROM passages WHERE archive_id = ? AND document = ?"
         " AND (retracted_at IS NULL OR retracted_at <> ?)",

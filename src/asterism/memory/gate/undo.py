@@ -1,4 +1,4 @@
-"""The gate for taking back: one edit, whatever it did, or everything that one turn wrote."""
+"""The gate for undo: it takes back one edit of any kind, or all writes of a turn."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from asterism.memory.blocks import BlockRow, EditRow, block_of
 from asterism.memory.edits import BlockContent, act_of
 from asterism.memory.gate import blocks
 from asterism.memory.gate.blocks import OpenBlock, PendingEdit, prepare
-from asterism.memory.gate.rows import change_passages, hold_archive, lock_block, passages_changed
+from asterism.memory.gate.rows import change_passages, lock_archive, lock_block, passages_changed
 from asterism.memory.gate.writer import Writer, by_owner, can_see, judge, resource_for
 from asterism.memory.history import (
     UNDOES,
     BlockPast,
     TurnWrites,
     edits_after,
+    former_values,
     is_to_take_back,
     passage_chain,
-    was_of,
-    written_by,
+    writes_of_turn,
 )
 from asterism.memory.schemas import schema_of, schema_wire
 from asterism.memory.words import digest, embed
@@ -53,10 +53,10 @@ _OF_CONTENT = frozenset({"fork", "import"})
 async def revert_edit(
     tx: Connection, writer: Writer, block_id: str, number: int, *, era: int = blocks.ERA
 ) -> Block:
-    """Take back one edit of a block, whatever it did; what came after it stays."""
+    """Take back one edit of a block, of any kind; later edits stay."""
     row = await rows.get(tx, block_id)
-    writer = _reverting(writer, None)
-    if row is None or row.constellation != writer.constellation or not 0 < number <= row.version:
+    writer = _revert_writer(writer, None)
+    if row is None or row.constellation != tx.constellation or not 0 < number <= row.version:
         # The gate says what is wrong.
         return await blocks.write(tx, writer, block_id, Revert(number), era=era)
     chain = await BlockPast(tx, block_id).chain(number)
@@ -73,11 +73,11 @@ async def revert_edit(
         raise taken_back
     left: list[str] = []
     async with tx.savepoint():
-        if not await _take_back(tx, writer, block_id, chain[-1], era, left):
-            told = "".join(f" {sentence}" for sentence in left)
+        if not await _revert_one_edit(tx, writer, block_id, chain[-1], era, left):
+            reasons = "".join(f" {sentence}" for sentence in left)
             raise Conflict(
                 f"Nothing that edit {number} of block {row.label!r} did is left to be taken "
-                f"back.{told} Nothing was changed."
+                f"back.{reasons} Nothing was changed."
             )
     after = await rows.get(tx, block_id)
     assert after is not None
@@ -87,24 +87,26 @@ async def revert_edit(
 async def revert_turn(
     tx: Connection, writer: Writer, turn_id: str, *, era: int = blocks.ERA
 ) -> TurnWrites:
-    """Take back everything that a turn wrote, the newest first; what others wrote later stays.
+    """Take back all writes of a turn, the newest first; later writes of others stay.
 
-    Where nobody has written since, everything is as it was before. What was taken back can itself
-    be taken back, by the id that the effects name.
+    Where nobody has written since, everything is as it was before. You can take this back too, with
+    the id that the effects name.
     """
-    effects = await written_by(tx, writer.constellation, turn_id)
+    effects = await writes_of_turn(tx, turn_id)
     turn = await journal.turn(tx, turn_id)
     if not effects and turn is None:
         raise NotFound(
             f'There is no turn {turn_id!r}. "asterism turn list" shows all. Nothing was changed.'
         )
-    authors = [one.author for one in (*effects.edits, *effects.inserted, *effects.passage_edits)]
+    authors = [
+        effect.author for effect in (*effects.edits, *effects.inserted, *effects.passage_edits)
+    ]
     for author in set(authors):
         if not await _is_own(tx, writer, turn_id, author):
             raise NotAllowed(
                 f"Turn {turn_id} is not yours to take back. Ask the owner. Nothing was changed."
             )
-    writer = _reverting(writer, turn_id)
+    writer = _revert_writer(writer, turn_id)
     async with tx.savepoint():
         taken = TurnWrites(turn_id, taken_back_by=writer.turn_id)
         taken = await _revert_blocks(tx, writer, effects, taken, era)
@@ -118,8 +120,8 @@ async def revert_turn(
     return taken
 
 
-def _reverting(writer: Writer, turn_id: str | None) -> Writer:
-    """Return the same writer, with an id under which what it takes back can be found."""
+def _revert_writer(writer: Writer, turn_id: str | None) -> Writer:
+    """Return the same writer with a turn id of its own, so that the undo can be found."""
     reason = writer.reason or (f"taking back {turn_id}" if turn_id else "")
     if writer.turn_id is None or writer.turn_id == turn_id:
         return replace(writer, turn_id=new_id("revert"), reason=reason)
@@ -142,9 +144,9 @@ async def _revert_blocks(
     tx: Connection, writer: Writer, effects: TurnWrites, taken: TurnWrites, era: int
 ) -> TurnWrites:
     by_block: dict[str, list[int]] = {}
-    for one in effects.edits:
-        by_block.setdefault(one.block_id, []).append(one.number)
-    records = {(one.block_id, one.number): one for one in effects.edits}
+    for edit in effects.edits:
+        by_block.setdefault(edit.block_id, []).append(edit.number)
+    records = {(edit.block_id, edit.number): edit for edit in effects.edits}
     done: list[tuple[str, int]] = []
     left: list[str] = []
     for block_id, numbers in by_block.items():
@@ -155,8 +157,8 @@ async def _revert_blocks(
             if is_to_take_back([edit.turn_id for edit in chain], effects.turn_id):
                 tops.setdefault(chain[-1].number, []).append(number)
         wanted = [await past.edit(number) for number in sorted(tops, reverse=True)]
-        found, stays = await _revert_block(tx, writer, block_id, wanted, effects.turn_id, era)
-        done += [(block_id, number) for top in found for number in tops[top]]
+        reverted, stays = await _revert_block(tx, writer, block_id, wanted, effects.turn_id, era)
+        done += [(block_id, number) for top in reverted for number in tops[top]]
         left += stays
     edits = tuple(records[key] for key in sorted(done))
     return replace(taken, edits=edits, left=(*taken.left, *left))
@@ -173,12 +175,14 @@ async def _revert_block(
     stays: list[str] = []
     if made:
         if not await _others_wrote(tx, block_id, made[-1].number, turn_id):
-            await _put_away(tx, writer, block_id, made[-1], era)
+            await _retire(tx, writer, block_id, made[-1], era)
             return [edit.number for edit in tops], []
         stays = [f"Block {row.label!r} stays, since others have written to it."]
         tops = [edit for edit in tops if edit not in made]
     done = [
-        edit.number for edit in tops if await _take_back(tx, writer, block_id, edit, era, stays)
+        edit.number
+        for edit in tops
+        if await _revert_one_edit(tx, writer, block_id, edit, era, stays)
     ]
     return done, stays
 
@@ -194,22 +198,22 @@ async def _others_wrote(tx: Connection, block_id: str, number: int, turn_id: str
 # -- one edit of a block ---------------------------------------------------------------------------
 
 
-async def _take_back(
+async def _revert_one_edit(
     tx: Connection, writer: Writer, block_id: str, edit: EditRow, era: int, left: list[str]
 ) -> bool:
     """Take back one edit of a block that nothing has taken back; False if nothing of it is left.
 
-    What could not be taken back is added to `left`, in sentences.
+    Adds a sentence to `left` for each part that could not be taken back.
     """
     match edit.kind:
         case "describe":
-            return await _describe_back(tx, writer, block_id, edit, era, left)
+            return await _revert_description(tx, writer, block_id, edit, era, left)
         case "share" | "unshare":
-            return await _share_back(tx, writer, block_id, edit, era)
+            return await _revert_share(tx, writer, block_id, edit, era)
         case "retire":
-            await _bring_back(tx, writer, block_id, edit, era)
+            await _unretire(tx, writer, block_id, edit, era)
         case "create" | "bring_back":
-            await _put_away(tx, writer, block_id, edit, era)
+            await _retire(tx, writer, block_id, edit, era)
         case kind if kind in _OF_CONTENT:
             return False
         case _:
@@ -224,7 +228,7 @@ async def _row_of(tx: Connection, block_id: str) -> BlockRow:
     return row
 
 
-async def _opened(
+async def _open_block(
     tx: Connection, writer: Writer, row: BlockRow | None, act: Act, what: str
 ) -> OpenBlock:
     """Open a block for a writer who may do that to it."""
@@ -238,25 +242,26 @@ async def _opened(
     return OpenBlock.of(tx, writer, row, block)
 
 
-async def _describe_back(
+async def _revert_description(
     tx: Connection, writer: Writer, block_id: str, edit: EditRow, era: int, left: list[str]
 ) -> bool:
     row = await _row_of(tx, block_id)
     later = [
-        was_of(orjson.loads(one.source)) for one in await edits_after(tx, block_id, edit.number)
+        former_values(orjson.loads(later_edit.source))
+        for later_edit in await edits_after(tx, block_id, edit.number)
     ]
     back: dict[str, Any] = {}
-    for column, value in was_of(orjson.loads(edit.source)).items():
+    for column, value in former_values(orjson.loads(edit.source)).items():
         made = next((was[column] for was in later if column in was), getattr(row, column))
         if getattr(row, column) == made:
             back[column] = value
     before = await history.raw_lines_at(tx, block_id, edit.number - 1)
-    await _drop_what_no_longer_fits(tx, row, back, before, left)
+    await _drop_unfit_columns(tx, row, back, before, left)
     if not back:
         return False
-    write = _as_described(back)
+    write = _describe_write(back)
     act = act_of(write, block_of(row))
-    target = await _opened(tx, writer, await lock_block(tx, block_id), act, "describe anew")
+    target = await _open_block(tx, writer, await lock_block(tx, block_id), act, "describe anew")
     if "schema" in back and _lines_under(row, back["schema"]) == [line.text for line in before]:
         written = await _described_exactly(target, write, before)
     else:
@@ -265,12 +270,12 @@ async def _describe_back(
     return True
 
 
-async def _drop_what_no_longer_fits(
+async def _drop_unfit_columns(
     tx: Connection, row: BlockRow, back: dict[str, Any], before: Sequence[Line], left: list[str]
 ) -> None:
-    """Leave out of what was said of a block what others have made impossible since."""
+    """Drop columns of a former description that do not fit the block any more."""
     label: str | None = back.get("label")
-    if label is not None and await rows.by_label(tx, row.constellation, row.owner_id, label):
+    if label is not None and await rows.by_label(tx, row.owner_id, label):
         del back["label"]
         left.append(f"Block {row.label!r} keeps its label, since there is another {label!r} now.")
     if back.get("max_chars", len(row.text)) < len(row.text):
@@ -313,7 +318,7 @@ async def _described_exactly(target: OpenBlock, write: Describe, lines: list[Lin
     )
 
 
-def _as_described(back: Mapping[str, Any]) -> Describe:
+def _describe_write(back: Mapping[str, Any]) -> Describe:
     read: dict[str, Any] = {
         "max_chars": int,
         "type": BlockType,
@@ -322,13 +327,13 @@ def _as_described(back: Mapping[str, Any]) -> Describe:
         "pinned": bool,
         "schema": schema_of,
     }
-    given = {column: read.get(column, str)(value) for column, value in back.items()}
-    if "max_chars" in given:
-        given["limit"] = given.pop("max_chars")
-    return Describe(**given)
+    fields = {column: read.get(column, str)(value) for column, value in back.items()}
+    if "max_chars" in fields:
+        fields["limit"] = fields.pop("max_chars")
+    return Describe(**fields)
 
 
-async def _share_back(
+async def _revert_share(
     tx: Connection, writer: Writer, block_id: str, edit: EditRow, era: int
 ) -> bool:
     agent_id, was, made = orjson.loads(edit.source)["share"]
@@ -336,7 +341,7 @@ async def _share_back(
         return False
     write = Unshare(agent_id) if was is None else Share(agent_id, Permission(was))
     row = await lock_block(tx, block_id)
-    target = await _opened(tx, writer, row, Act.GOVERN, "change who sees")
+    target = await _open_block(tx, writer, row, Act.GOVERN, "change who sees")
     try:
         written = await prepare(target, write)
     except NotFound:  # that agent is gone
@@ -346,21 +351,19 @@ async def _share_back(
     return True
 
 
-async def _put_away(tx: Connection, writer: Writer, block_id: str, edit: EditRow, era: int) -> None:
+async def _retire(tx: Connection, writer: Writer, block_id: str, edit: EditRow, era: int) -> None:
     """Put a block away that would not be there without an edit."""
     row = await lock_block(tx, block_id)
     # Whoever may overwrite a block may take back that they have made it.
-    target = await _opened(tx, writer, row, Act.OVERWRITE, "put away")
+    target = await _open_block(tx, writer, row, Act.OVERWRITE, "put away")
     await _set_retired(target, writer.now, edit, "retire", era)
 
 
-async def _bring_back(
-    tx: Connection, writer: Writer, block_id: str, edit: EditRow, era: int
-) -> None:
+async def _unretire(tx: Connection, writer: Writer, block_id: str, edit: EditRow, era: int) -> None:
     row = await _row_of(tx, block_id)
     act = Act.OVERWRITE if edit.undoes is not None else Act.DELETE
-    target = await _opened(tx, writer, row, act, "bring back")
-    if await rows.by_label(tx, row.constellation, row.owner_id, row.label) is not None:
+    target = await _open_block(tx, writer, row, act, "bring back")
+    if await rows.by_label(tx, row.owner_id, row.label) is not None:
         raise Conflict(
             f"Block {row.label!r} cannot come back, since there is another one with that label. "
             "Rename or retire that one first. Nothing was changed."
@@ -382,21 +385,21 @@ async def _set_retired(
 async def _revert_passages(
     tx: Connection, writer: Writer, effects: TurnWrites, taken: TurnWrites
 ) -> TurnWrites:
-    """Take back what a turn did to archives; return what was taken back, with that."""
+    """Take back what a turn did to archives; return `taken` with these writes added."""
     inserted: list[Passage] = []
     for passage in reversed(effects.inserted):
         if await _revert_passage(tx, writer, passage.id, [0], effects.turn_id):
             inserted.insert(0, passage)
-    own = {one.id for one in effects.inserted}
+    own = {passage.id for passage in effects.inserted}
     by_passage: dict[str, list[PassageEdit]] = {}
     for edit in effects.passage_edits:
         if edit.passage_id not in own:
             by_passage.setdefault(edit.passage_id, []).append(edit)
     edits: list[PassageEdit] = []
     for passage_id, its in by_passage.items():
-        numbers = [one.number for one in its]
+        numbers = [edit.number for edit in its]
         done = await _revert_passage(tx, writer, passage_id, numbers, effects.turn_id)
-        edits += [one for one in its if one.number in done]
+        edits += [edit for edit in its if edit.number in done]
     return replace(taken, inserted=tuple(inserted), passage_edits=tuple(edits))
 
 
@@ -404,26 +407,26 @@ async def _revert_passage(
     tx: Connection, writer: Writer, passage_id: str, numbers: Sequence[int], turn_id: str
 ) -> set[int]:
     """Take back what a turn did to a passage; return the numbers of the edits that it did."""
-    passage = await passages.get(tx, writer.constellation, passage_id)
+    passage = await passages.get(tx, passage_id)
     assert passage is not None, "it was read with this transaction"
     edits = await passages.edits(tx, passage_id)
     turns = {0: passage.turn_id} | {edit.number: edit.turn_id for edit in edits}
     tops: dict[int, set[int]] = {}
     for number in numbers:
         chain = passage_chain(edits, number)
-        if is_to_take_back([turns[one] for one in chain], turn_id):
+        if is_to_take_back([turns[chain_number] for chain_number in chain], turn_id):
             tops.setdefault(chain[-1], set()).add(number)
     if tops:
         await _judge_passage(tx, writer, passage)
     done: set[int] = set()
     for top in sorted(tops, reverse=True):
-        if await _take_passage_back(tx, writer, passage_id, top):
+        if await _revert_passage_edit(tx, writer, passage_id, top):
             done |= tops[top]
     return done
 
 
 async def _judge_passage(tx: Connection, writer: Writer, passage: Passage) -> None:
-    archive = await passages.archive(tx, writer.constellation, passage.archive_id)
+    archive = await passages.archive(tx, passage.archive_id)
     if archive is None or not can_see(writer, passage.source.audience):
         raise NotFound(
             f"There is no passage {passage.id!r} here. Do this when you talk with the owner alone. "
@@ -432,10 +435,12 @@ async def _judge_passage(tx: Connection, writer: Writer, passage: Passage) -> No
     permission = Permission.READ_WRITE if writer.agent_id == archive.id else None
     resource = Resource("passage", archive.name, permission)
     judge(writer, Act.OVERWRITE, resource, f"take back what was done to passage {passage.id}")
-    await hold_archive(tx, archive.id)
+    await lock_archive(tx, archive.id)
 
 
-async def _take_passage_back(tx: Connection, writer: Writer, passage_id: str, number: int) -> bool:
+async def _revert_passage_edit(
+    tx: Connection, writer: Writer, passage_id: str, number: int
+) -> bool:
     """Take back one edit of a passage, or with 0 its insert; False if nothing of it is left."""
     now = await passages.stored_columns(tx, passage_id)
     changes: dict[str, Any] = {}
@@ -443,11 +448,13 @@ async def _take_passage_back(tx: Connection, writer: Writer, passage_id: str, nu
         changes = {"retracted_at": writer.now} if now["retracted_at"] is None else {}
     else:
         edits = await passages.edits(tx, passage_id)
-        was = next(one.before for one in edits if one.number == number)
-        later = [one for one in edits if one.number > number]
-        more = _said_more(edits, number)
+        was = next(edit.before for edit in edits if edit.number == number)
+        later = [edit for edit in edits if edit.number > number]
+        more = _has_later_append(edits, number)
         for column in was.keys() - {UNDOES}:
-            made = next((one.before[column] for one in later if column in one.before), now[column])
+            made = next(
+                (edit.before[column] for edit in later if column in edit.before), now[column]
+            )
             if column in _MARKS and (more or now[column] != made):
                 back = _MARKS[column](was[column], now[column])
             else:
@@ -459,8 +466,8 @@ async def _take_passage_back(tx: Connection, writer: Writer, passage_id: str, nu
     before = {column: now[column] for column in changes} | {UNDOES: number}
     if "text" in changes:
         vectors = embed([changes["text"]])
-        found_by = {"digest": digest(changes["text"]), "vector": vectors[0] if vectors else None}
-        await change_passages(tx, passage_id, found_by)
+        search_keys = {"digest": digest(changes["text"]), "vector": vectors[0] if vectors else None}
+        await change_passages(tx, passage_id, search_keys)
     await change_passages(tx, passage_id, changes)
     author, turn, reason = str(writer.actor), writer.turn_id, writer.reason
     edit = PassageEdit(passage_id, 0, "revert", author, turn, reason, writer.now, before)
@@ -468,7 +475,7 @@ async def _take_passage_back(tx: Connection, writer: Writer, passage_id: str, nu
     return True
 
 
-def _said_more(edits: Sequence[PassageEdit], number: int) -> bool:
+def _has_later_append(edits: Sequence[PassageEdit], number: int) -> bool:
     """Tell whether anything was appended after an edit that was not taken back."""
     return any(
         edit.number > number
@@ -478,16 +485,16 @@ def _said_more(edits: Sequence[PassageEdit], number: int) -> bool:
     )
 
 
-def _meeting(one: str, other: str) -> str:
-    return str(Audience.read(one) & Audience.read(other))
+def _common_audience(first: str, second: str) -> str:
+    return str(Audience.read(first) & Audience.read(second))
 
 
-def _least(one: str, other: str) -> str:
-    return least_trusted((Trust(one), Trust(other))).value
+def _lower_trust(first: str, second: str) -> str:
+    return least_trusted((Trust(first), Trust(second))).value
 
 
-_MARKS = {"audience": _meeting, "trust": _least}
-"""What a text gets that is made of both: nobody may see more of it than they could before."""
+_MARKS = {"audience": _common_audience, "trust": _lower_trust}
+"""How to join two values for a text made of both. Nobody may see more than before."""
 
 
 def _without(column: str, was: Any, made: Any, now: Any) -> Any:
@@ -519,8 +526,8 @@ def _text_without(was: str, made: str, now: str) -> str:
 
 
 def _list_without(was: list[Any], made: list[Any], now: list[Any]) -> list[Any]:
-    kept = [one for one in now if one in was or one not in made]
-    return kept + [one for one in was if one not in made and one not in kept]
+    remaining = [item for item in now if item in was or item not in made]
+    return remaining + [item for item in was if item not in made and item not in remaining]
 
 
 def _object_without(

@@ -17,9 +17,11 @@ from asterism.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from asterism.models.embedded.prompt import EmbeddedPrompt, ReplyFilter
     from asterism.models.embedded.supervisor import ChildOptions, RunningChild, Supervisor
-    from asterism.ports import Emit, ModelRequest, Profile
+    from asterism.ports import Emit, ModelRequest, Profile, RequestPart
     from asterism.types.turns import Reply
 
 WINDOW = 8192
@@ -31,7 +33,13 @@ _CHILD_DEFAULTS = {
     "idle": 600,
     "start": 120,
 }
-_SAMPLING = {"temperature": 0.2, "top_k": 40, "min_p": 0.1}
+_FIELDS: dict[str, Any] = {
+    "temperature": 0.0,
+    "top_k": 40,
+    "min_p": 0.1,
+    # Some models would think for minutes on a machine like this; templates of others ignore it.
+    "chat_template_kwargs": {"enable_thinking": False},
+}
 _MAX_SILENCE = 60.0
 """Seconds in which a child that works has read a batch or written a token, however slow it is."""
 
@@ -51,7 +59,7 @@ class Embedded:
         self._vendor = vendor
         extra = dict(options.get("options") or {})
         self._child_options: ChildOptions = ChildOptions(**_child_numbers(vendor, extra))
-        self._fields = {**_SAMPLING, **extra}
+        self._fields = {**_FIELDS, **extra}
         self._silence = float(options.get("timeout") or _MAX_SILENCE)
         self._cassette = options.get("cassette")
         self._weights = WeightsDirectory(options.get("directory"))
@@ -63,14 +71,24 @@ class Embedded:
         from asterism.models.embedded.supervisor import StopGeneration
         from asterism.types.turns import Reply, Usage
 
-        prompt = render(request)
+        prompt, spent = render(request), Usage()
+        if prompt.chooses:
+            choice = await self._ask(prompt, ReplyFilter(prompt, None))
+            if choice.calls:
+                return choice
+            # Words come from a prompt without tools, which leads a small model to better ones.
+            prompt, spent = render(replace(request, message_tools=None)), choice.usage
         sieve = ReplyFilter(prompt, emit)
         try:
-            return await self._ask(prompt, sieve)
+            reply = await self._ask(prompt, sieve)
         except StopGeneration:
             text = sieve.text
             sent = sum(len(message) for message in prompt.messages)
-            return Reply(text, usage=Usage.estimate(sent, len(text.encode())), finish="length")
+            usage = Usage.estimate(sent, len(text.encode()))
+            if sieve.prompt_tokens:
+                usage = Usage(sieve.prompt_tokens, usage.output, sieve.cached_tokens)
+            reply = Reply(text, usage=usage, finish="length")
+        return replace(reply, usage=spent + reply.usage)
 
     async def _ask(self, prompt: EmbeddedPrompt, sieve: ReplyFilter) -> Reply:
         request = prompt.request
@@ -122,6 +140,22 @@ class Embedded:
             trained = weights.window
         window = min(trained, self._child_options.window) if trained else self._child_options.window
         return Profile(window=window, compact=True, images=False)
+
+    def describe(self, request: ModelRequest) -> Sequence[RequestPart]:
+        """Return all that the child is sent for a request, in its order."""
+        from asterism.models.embedded.prompt import describe
+
+        return describe(request)
+
+    async def count(self, request: ModelRequest) -> int | None:
+        """Return how many tokens a request has, while the child that can count them is up."""
+        from asterism.models.embedded.prompt import render
+
+        supervisor = self._supervisors.get(request.model)
+        if supervisor is None:
+            return None
+        values = self._fields["chat_template_kwargs"]
+        return await supervisor.count(render(request).messages, {"chat_template_kwargs": values})
 
     def pid(self, model: str) -> int | None:
         """Return the process id of a model's child while it is up."""
@@ -193,8 +227,8 @@ class Embedded:
                 max_output=prompt.max_tokens(tight=tight),
             )
             # Streamed whether somebody listens or not: silence then means that it hangs.
-            written = await self._send(outgoing, sieve, address, key)
-            spent += written.usage
+            written = await self._send(outgoing, sieve, address, key, sieve.note_prompt)
+            spent = replace(spent + written.usage, discarded=spent.input)
             reply = prompt.read(written)
             if reply is not None:
                 return replace(reply, usage=spent)
@@ -231,7 +265,14 @@ class Embedded:
             f'"asterism model pull {model}" ({format_bytes(weights.size)}){instead}.'
         )
 
-    async def _send(self, request: ModelRequest, emit: Emit, address: str, key: str) -> Reply:
+    async def _send(
+        self,
+        request: ModelRequest,
+        emit: Emit,
+        address: str,
+        key: str,
+        on_prompt: Callable[[int, int], None] | None = None,
+    ) -> Reply:
         from asterism.models.openai import OpenAI
 
         options = {
@@ -241,6 +282,7 @@ class Embedded:
             "timeout": self._silence,
             "options": {**self._fields, "cache_prompt": True, "return_progress": True},
             "cassette": self._cassette,
+            "on_prompt": on_prompt,
         }
         # Made anew each time: the server closes a connection when a stream has ended, and a
         # request that follows at once would be sent into it.
@@ -253,7 +295,7 @@ class Embedded:
 
 def _child_numbers(vendor: str, extra: dict[str, Any]) -> dict[str, Any]:
     """Take out of the options what is for the child."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name, default in _CHILD_DEFAULTS.items():
         value = extra.pop(name, default)
         # A bool is an int, and a child without a window or a start has no use.
@@ -263,8 +305,8 @@ def _child_numbers(vendor: str, extra: dict[str, Any]) -> dict[str, Any]:
                 f"models.{vendor}.options.{name} is {value!r}; a whole number from {least} up is "
                 f"needed, such as {default}."
             )
-        found[name] = value
-    return found
+        numbers[name] = value
+    return numbers
 
 
 def _ignore_piece(_kind: str, _piece: str) -> None:

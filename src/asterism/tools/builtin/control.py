@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from datetime import UTC
+from dataclasses import replace
+from datetime import tzinfo
 from typing import Annotated, Any, Literal
 
 from asterism.errors import InvalidInput, ToolError
 from asterism.memory.gate.writer import NeedsConsent, judge
 from asterism.permissions import Act, Resource
-from asterism.store import agents, messages, schedules
-from asterism.times import DAY, read_duration, read_iso, to_datetime, to_ms, utc_text
+from asterism.records import dataclass
+from asterism.store import agents, messages
+from asterism.times import (
+    DAY,
+    FutureTime,
+    in_plain_english,
+    read_future,
+    weekday_text,
+    zone_named,
+)
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.agents import Halt, Schedule, label_of, new_id
@@ -20,34 +30,68 @@ from asterism.types.turns import MessageOrigin, Notice, message_wire
 
 _MAX_DELAY = 36_500 * DAY
 
+# -- schedule --------------------------------------------------------------------------------------
 
-def next_time(cron: str, after_ms: int) -> int:
-    """Return when a cron rule comes true next, in milliseconds; raise `InvalidInput` if never."""
-    from cronsim import CronSim, CronSimError
+_REMINDER = (
+    r"\br[eimnd]{4,6} me\b|\b(?:set|create|add|make)\b[\w ]{0,20}\breminder\b"
+    r"|\b(?:ping|nudge|wake|alert|notify) me\b"
+    r"|\bdon'?t let me forget\b|\b(?:set|start) (?:an?|the) [\w ]{0,15}?(?:timer|alarm)\b"
+    r"|\berinner\w* (?:mich|uns)\b|\bweck\w* (?:mich|uns)\b"
+    r"|\bstell\w* [\w ]{0,20}(?:timer|wecker)\b"
+    r"|\brecu[eé]rda(?:me|nos)\b|\brecu[eé]rdeme\b|\bav[ií]same\b|\bdespi[eé]rtame\b"
+    r"|\brappel(?:le|ez)[- ](?:moi|nous)\b|\bpr[eé]v(?:iens|enez)[- ]moi\b|\br[eé]veille[- ]moi\b"
+    r"|\bricorda(?:mi|ci)\b|\bavvisami\b|\bsvegliami\b"
+    r"|\b(?:lembr|avis|acord)[ae]-me\b|\bme (?:lembr|avis|acord)[ae]\b|\bherinner (?:me|mij)\b"
+    r"|リマインド\w*|思い出させて\w*|知らせて\w*|起こして\w*|提醒我?|叫醒我|叫我"
+)
+"""How people ask for a reminder: each of these says so, in whatever sentence it stands."""
+_ABOUT_SCHEDULES = (
+    r"\b(?:reminders?|schedule\w*|alarms?|timers?|erinnerung\w*|termine?|wecker|recordatorios?"
+    r"|alarmas?|rappels?|promemoria|sveglie?|lembretes?)\b|リマインダー|予定|アラーム|日程|闹钟"
+)
 
-    try:
-        moment = next(CronSim(cron, to_datetime(after_ms)))
-    except (CronSimError, StopIteration) as error:
+
+def plan_schedule(
+    agent_id: str, when: str, text: str, now: int, zone: str, *, regular: bool = False
+) -> tuple[Schedule, FutureTime]:
+    """Return the schedule of a message, and when it comes; raise `InvalidInput` if it cannot.
+
+    Args:
+        agent_id: Who gets the message.
+        when: When, as `read_future` reads it.
+        text: What the message says.
+        now: The time.
+        zone: The name of the owner's time zone.
+        regular: Whether `when` is a rule even if it does not say "every".
+    """
+    if not text.strip():
+        raise InvalidInput("What should the message say? It is empty. Nothing was scheduled.")
+    found = read_future(when, now, zone_named(zone), regular=regular)
+    if found.at > now + _MAX_DELAY:
         raise InvalidInput(
-            f"{cron!r} is not a cron rule that comes true ({error}). Write five fields, minute "
-            'hour day month weekday, such as "0 9 * * 1-5" for 9:00 UTC on weekdays.'
-        ) from None
-    return int(moment.timestamp() * 1000)
+            f"{when[:80]!r} is more than a hundred years away. Write an earlier time. Nothing was "
+            "scheduled."
+        )
+    entry = Schedule(
+        id=new_id("sch"),
+        agent_id=agent_id,
+        text=text,
+        due_at_ms=found.at,
+        cron=found.cron,
+        channel=None,
+        reply_to=None,
+        created_at_ms=now,
+        zone=zone,
+    )
+    return entry, found
 
 
-def _read_time(when: str, now_ms: int) -> int:
-    """Read "20 minutes" or "2026-12-24T18:00" as a time in milliseconds."""
-    try:
-        return now_ms + int(read_duration(when.strip().lower().removeprefix("in ")) * 1000)
-    except ValueError:
-        pass
-    try:
-        return to_ms(read_iso(when, UTC))
-    except ValueError:
-        raise ToolError(
-            f"{when!r} is not a valid time. Write a duration such as '20 minutes' or '2 hours', or "
-            "a time such as '2026-12-24T18:00' (UTC)."
-        ) from None
+def scheduled_text(entry: Schedule, found: FutureTime) -> str:
+    """Return in words what was scheduled, in the time of its zone."""
+    when = f"{weekday_text(entry.due_at_ms, zone_named(entry.zone))} ({entry.zone})"
+    rule = f", then by the rule {entry.cron}" if entry.cron else ""
+    moved = " That time has passed today, so it is tomorrow." if found.moved else ""
+    return f"Scheduled for {when}{rule}, as {entry.id}.{moved}"
 
 
 def _schedule_effects(arguments: Mapping[str, Any]) -> list[Effect]:
@@ -58,7 +102,13 @@ def _schedule_effects(arguments: Mapping[str, Any]) -> list[Effect]:
     return [Effect(EffectKind.REMEMBER, content=(text,) if text else (), amends=amends)]
 
 
-@tool(transactional=True, trust=None, effects=_schedule_effects, audience="public")
+@tool(
+    transactional=True,
+    trust=None,
+    compact=f"{_REMINDER}|{_ABOUT_SCHEDULES}",
+    effects=_schedule_effects,
+    audience="public",
+)
 async def schedule(
     ctx: ToolContext,
     operation: Annotated[Literal["at", "in", "every", "list", "cancel"], OPERATION, WORD],
@@ -69,8 +119,8 @@ async def schedule(
     """Send a message to yourself later: a reminder, a follow-up, something regular.
 
     Args:
-        operation: at (a time), in (a span), every (a cron rule), list, or cancel.
-        when: For at: "2026-12-24T18:00" (UTC). For in: "20 minutes". For every: "0 9 * * 1-5".
+        operation: at (a time), in (a duration), every (a rule), list, or cancel.
+        when: Local time. at: "tomorrow at 9", "18:30". in: "20 minutes". every: "Monday at 8".
         message: What to tell yourself then.
         id: For cancel: which schedule.
     """
@@ -78,35 +128,29 @@ async def schedule(
         return await _list_schedules(ctx)
     if operation == "cancel":
         return await _cancel_schedule(ctx, id)
-    if not message.strip():
-        raise ToolError("What should the message say? Give `message`.")
+    zone = ctx.settings().zone_name
     try:
-        due = next_time(when, ctx.now) if operation == "every" else _read_time(when, ctx.now)
+        entry, found = plan_schedule(
+            ctx.agent.id, when, message, ctx.now_ms, zone, regular=operation == "every"
+        )
     except InvalidInput as error:
         raise ToolError(error.message) from None
-    if due > ctx.now + _MAX_DELAY:
-        raise ToolError(f"{when!r} is more than a hundred years away.")
-    entry = Schedule(
-        id=new_id("sch"),
-        agent_id=ctx.agent.id,
-        text=message,
-        due_at=due,
-        cron=when if operation == "every" else None,
+    entry = replace(
+        entry,
         channel=ctx.channel if ctx.reply_to else None,
         reply_to=ctx.reply_to,
-        created_at=ctx.now,
         participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
-    await schedules.put(ctx.tx, entry)
+    await messages.put_schedule(ctx.tx, entry)
     await ctx.tx.notify("schedule", entry.id)
-    return f"Scheduled as {entry.id} for {utc_text(due)}."
+    return scheduled_text(entry, found)
 
 
 async def _visible_schedules(ctx: ToolContext) -> list[Schedule]:
     """Return what those present may know of: what was scheduled among others is theirs alone."""
     return [
         entry
-        for entry in await schedules.of_agent(ctx.tx, ctx.agent.id)
+        for entry in await messages.schedules_of(ctx.tx, ctx.agent.id)
         if label_of(entry.participants).flows_to(ctx.participants)
     ]
 
@@ -115,9 +159,10 @@ async def _list_schedules(ctx: ToolContext) -> str:
     entries = await _visible_schedules(ctx)
     labels = (label_of(entry.participants) for entry in entries)
     ctx.quotes(Source((), label.audience, label.trust) for label in labels)
+    zone = ctx.settings().zone
     lines = [
-        f"{entry.id}: {utc_text(entry.due_at)}"
-        f"{f' (every {entry.cron})' if entry.cron else ''}: {entry.text}"
+        f"{entry.id}: {weekday_text(entry.due_at_ms, zone)}"
+        f"{f' (by the rule {entry.cron})' if entry.cron else ''}: {entry.text}"
         for entry in entries
     ]
     return "\n".join(lines) or "Nothing is scheduled."
@@ -128,7 +173,7 @@ async def _cancel_schedule(ctx: ToolContext, id: str) -> str:
     entry = next((entry for entry in entries if entry.id == id), None)
     if entry is not None:
         _check_cancel(ctx, entry)
-    if entry is None or not await schedules.cancel(ctx.tx, ctx.agent.id, id):
+    if entry is None or not await messages.cancel_schedule(ctx.tx, ctx.agent.id, id):
         raise ToolError(f"There is no schedule {id!r}. Use operation list to see them.")
     return f"Schedule {id} is cancelled."
 
@@ -142,7 +187,172 @@ def _check_cancel(ctx: ToolContext, entry: Schedule) -> None:
         ctx.ask(needed.question, needed.reviewers)
 
 
-@tool(transactional=True, trust=None, effects=ToolEffect("remember", content="reason"))
+# -- reminders that a message asks for -------------------------------------------------------------
+
+_MAX_WORDS = 9
+"""So many words may say when."""
+_TIMER = re.compile(r"timer|alarm|wecker", re.IGNORECASE)
+_SEGMENT_END = re.compile(
+    r"(?<![\d])[.!?;\n]+(?=\s|$)|(?<=\d)[!?;\n]+(?=\s|$)|(?<=\d)\.(?=\s*$)|[。！？；]"
+    r"|(?:^|(?<=\s))\(?\d\)\s|,?\s(?:and|und|y|et|e|then|dann)\s(?=(?:please |bitte )?(?:"
+    + _REMINDER
+    + r"))",
+    re.IGNORECASE,
+)
+_BARE_DURATION = re.compile(
+    r"(?:(?:\d+(?:\.\d+)?|an?) ?(?:second|minute|hour|day|week|month|year|[smhdw])\b(?: and)? ?)+"
+)
+_FILLER = re.compile(
+    r"(?:[\s,:–-]|\b(?:please|pls|plz|to|bitte|por favor|per favore|stp|svp|for|by|then|me)\b)*",
+    re.IGNORECASE,
+)
+_LEADING = re.compile(
+    r"(?:please|pls|plz|bitte|por favor|per favore|to|that|about|of|for|and|und|daran|dass|an|zu"
+    r"|de|que|qu'|di|che|d'|para|pour|et|y|e|me|with|mit)(?:\s+|(?<=')|$)|[\s,.:;–-]+",
+    re.IGNORECASE,
+)
+_CHARACTERS_WHEN = re.compile(
+    r"(?P<minutes>\d+)\s?分(?:後|钟后|鐘後|后)(?:に)?|(?P<hours>\d+)\s?(?:時間|个?小时|個小時)(?:後|后)(?:に)?"
+    r"|(?P<day>今日|明日|明後日|今天|明天|后天|毎日|毎朝|每天)(?:の|的)?"
+    r"(?P<half>朝|午前|午後|夜|早上|上午|下午|晚上)?(?:の)?(?P<hour>\d{1,2})\s?[時点](?P<past>半)?"
+    r"(?:(?P<minute>\d{1,2})分)?(?:に)?"
+)
+_CHARACTERS_DAY = {
+    **dict.fromkeys(("今日", "今天"), "today"),
+    **dict.fromkeys(("明日", "明天"), "tomorrow"),
+    **dict.fromkeys(("明後日", "后天"), "the day after tomorrow"),
+    **dict.fromkeys(("毎日", "毎朝", "每天"), "every day"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reminder:
+    """A reminder that a message asks for, in the words of the message."""
+
+    operation: Literal["at", "every"]
+    when: str
+    text: str
+
+
+_NOT_WANTED = re.compile(
+    r"\b(?:what|which|list|show|cancel|delete|remove|stop|don'?t|do not|never|did|not|welche[rsn]?"
+    r"|zeig\w*|l[oö]sch\w*|nicht|kein\w*|qu[eé]|no|muestra|quels?|ne|pas|annule|supprime|quali|non"
+    r"|annulla|cancella|quais|n[aã]o|cancel[ae])\b|ないで|不要|别",
+    re.IGNORECASE,
+)
+"""Words before or right after the ones that ask for a reminder which say that none is wanted."""
+
+
+_PAST = re.compile(r"\b(?:yesterday|ago|gestern|ayer|ieri|ontem)\b|昨日|昨天", re.IGNORECASE)
+
+
+def read_reminders(message: str, now: int, zone: tzinfo) -> list[Reminder]:
+    """Return the reminders that a message asks for where it says exactly when, in its order.
+
+    Where a sentence names no time, or more than one that may be meant, there is none.
+    """
+    if message.startswith("[") or not re.search(_REMINDER, message, re.IGNORECASE):
+        return []  # what begins with a bracket was planned by an agent, or is from the system
+    found: list[Reminder] = []
+    start = 0
+    for end in (*_SEGMENT_END.finditer(message), None):
+        segment = message[start : end.start() if end is not None else len(message)]
+        start = end.end() if end is not None else start
+        cue = re.search(_REMINDER, segment, re.IGNORECASE)
+        if cue is not None and (one := _read_reminder(segment, cue, now, zone)) is not None:
+            found.append(one)
+    return found
+
+
+def _read_reminder(segment: str, cue: re.Match[str], now: int, zone: tzinfo) -> Reminder | None:
+    after = segment[cue.end() :].split(maxsplit=1)[:1]
+    if _PAST.search(segment) or _NOT_WANTED.search(" ".join([segment[: cue.start()], *after])):
+        return None
+    if (written := _CHARACTERS_WHEN.search(segment)) is not None:
+        times = [(written.start(), written.end(), _when_in_english(written))]
+    else:
+        times = _times_in(segment, now, zone, timer=_TIMER.search(cue[0]) is not None)
+    if len(times) > 1:
+        times = [
+            (first, last, when)
+            for first, last, when in times
+            if _FILLER.fullmatch(segment[cue.end() : first] if first >= cue.end() else "x")
+            or _FILLER.fullmatch(segment[last : cue.start()] if last <= cue.start() else "x")
+        ]
+    if len(times) != 1:
+        return None
+    first, last, when = times[0]
+    try:
+        regular = read_future(when, now, zone).cron is not None
+    except InvalidInput:
+        return None
+    cuts = sorted([(cue.start(), cue.end()), (first, last)])
+    if cuts[0][1] > cuts[1][0]:
+        return None
+    text = f"{segment[: cuts[0][0]]} {segment[cuts[0][1] : cuts[1][0]]} {segment[cuts[1][1] :]}"
+    # Without its time: the message that comes then must not ask for the same again.
+    untimed = f"{segment[:first]} {segment[last:]}"
+    return Reminder("every" if regular else "at", when, _matter(text) or _matter(untimed))
+
+
+def _times_in(segment: str, now: int, zone: tzinfo, *, timer: bool) -> list[tuple[int, int, str]]:
+    """Return the longest runs of words that say when, each with its place."""
+    words = list(re.finditer(r"[^\s,;]+", segment))
+    found: list[tuple[int, int, str]] = []
+    place = 0
+    while place < len(words):
+        for size in range(min(_MAX_WORDS, len(words) - place), 0, -1):
+            first, last = words[place].start(), words[place + size - 1].end()
+            when = segment[first:last].rstrip(".!?:")
+            if _is_time(when, now, zone, timer=timer):
+                found.append((first, last, when))
+                place += size - 1
+                break
+        place += 1
+    return found
+
+
+def _is_time(when: str, now: int, zone: tzinfo, *, timer: bool) -> bool:
+    if not timer and _BARE_DURATION.fullmatch(in_plain_english(when)):
+        return False  # how long something takes
+    try:
+        read_future(when, now, zone)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _when_in_english(written: re.Match[str]) -> str:
+    """Return a time that is written in Japanese or Chinese as `read_future` reads it."""
+    if written["minutes"] or written["hours"]:
+        unit = "minutes" if written["minutes"] else "hours"
+        return f"in {written['minutes'] or written['hours']} {unit}"
+    hour = int(written["hour"])
+    if written["half"] in ("午後", "夜", "下午", "晚上") and hour < 12:
+        hour += 12
+    minute = 30 if written["past"] else int(written["minute"] or 0)
+    return f"{_CHARACTERS_DAY[written['day']]} at {hour}:{minute:02}"
+
+
+def _matter(text: str) -> str:
+    """Return what a reminder is about, without the words that lead to it."""
+    text = " ".join(text.split())
+    for _ in range(6):
+        if not text or (leading := _LEADING.match(text)) is None or not leading[0]:
+            break
+        text = text[leading.end() :]
+    return text.strip(" ,.!?;:。、")
+
+
+# -- what else moves or stops an agent -------------------------------------------------------------
+
+
+@tool(
+    transactional=True,
+    trust=None,
+    compact=r"\bheartbeat\b|\banother turn\b|\bkeep (?:going|working)\b",
+    effects=ToolEffect("remember", content="reason"),
+)
 async def heartbeat(ctx: ToolContext, reason: str) -> str:
     """Ask for another turn of your own right after this one, to go on with longer work.
 
@@ -155,7 +365,7 @@ async def heartbeat(ctx: ToolContext, reason: str) -> str:
         new_id("msg"),
         message_wire("user", f"[heartbeat you asked for] {reason}"),
         MessageOrigin(ctx.channel if ctx.reply_to else "heartbeat", reply_to=ctx.reply_to),
-        ctx.now,
+        ctx.now_ms,
         participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
     if item is None:
@@ -180,9 +390,7 @@ async def halt(
     if not reason.strip():
         raise ToolError("Why shall everything stop? Give `reason`; the owner reads it.")
     await agents.put_halt(
-        ctx.tx,
-        ctx.constellation,
-        Halt(new_id("halt"), ctx.agent.id, ctx.turn_id, severity, reason, ctx.now),
+        ctx.tx, Halt(new_id("halt"), ctx.agent.id, ctx.turn_id, severity, reason, ctx.now_ms)
     )
     await agents.put_notice(
         ctx.tx,
@@ -193,7 +401,7 @@ async def halt(
             "halt",
             f"{ctx.agent.name} has halted everything ({severity}): {reason} No agent takes a turn "
             'until you say "asterism resume".',
-            ctx.now,
+            ctx.now_ms,
         ),
     )
     return "Everything is halted after this turn. The owner has been told."

@@ -16,7 +16,7 @@ import re
 import secrets
 import stat
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +25,7 @@ from pydantic import Field
 
 from asterism.config.settings import FilePermission, FileSettings
 from asterism.errors import ToolError
+from asterism.records import dataclass
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.builtin.shell import Workspaces
 from asterism.tools.sandbox import INSIDE, prepare_workspace
@@ -150,7 +151,7 @@ def read_file(place: ResolvedPath, largest: int) -> bytes:
             body = file.read(largest + 1)
     if len(body) > largest:
         raise ToolError(
-            f"{place.display} has {status.st_size:,} bytes, and the most is {largest:,}. "
+            f"{place.display} has {status.st_size:,} bytes, and the limit is {largest:,}. "
             "Look at parts of it with shell, such as head or grep."
         )
     return body
@@ -162,7 +163,7 @@ def write_file(place: ResolvedPath, body: bytes, *, new: bool = False) -> None:
         name = place.path.name
         before = _stat_or_none(folder, name)
         if before is not None and new:
-            raise ToolError(f"{place.display} is there already. Use save to change it.")
+            raise ToolError(f"{place.display} already exists. Use save to change it.")
         if before is not None and not stat.S_ISREG(before.st_mode):
             raise ToolError(f"{place.display} is not a file. Nothing was written.")
         temporary = f".{name[:100]}.{secrets.token_hex(4)}"
@@ -208,11 +209,11 @@ def _give_to_owner(handle: int, owner: os.stat_result) -> None:
 
 def _file_error(place: ResolvedPath, error: OSError) -> ToolError:
     reasons = {
-        errno.ENOENT: "is not there. Use list to see what is",
-        errno.ELOOP: "has become a link while it was opened, and was left alone",
-        errno.ENOTDIR: "lies below something that is not a folder",
-        errno.ENOTEMPTY: "is a folder with something in it, and was not deleted",
-        errno.EACCES: "may not be touched by this home",
+        errno.ENOENT: "does not exist. Use list to see the files",
+        errno.ELOOP: "became a link while it was opened, and was not changed",
+        errno.ENOTDIR: "is in a path that is not a folder",
+        errno.ENOTEMPTY: "is a folder that is not empty, and was not deleted",
+        errno.EACCES: "is not accessible for this home",
         errno.ENOSPC: "was not written: the disk is full",
         errno.EISDIR: "is a folder. Use list for folders",
         errno.ENAMETOOLONG: "has too long a name",
@@ -267,7 +268,7 @@ class Files:
         head = f"{place.display}: {len(text):,} characters, {lines:,} lines"
         end = offset + len(page)
         if end < len(text):
-            head += f", {offset:,} to {end:,} shown; go on with offset {end}"
+            head += f", {offset:,} to {end:,} shown; continue with offset {end}"
         elif offset:
             head += f", from {offset:,}"
         return f"{head}.\n{page}"
@@ -295,8 +296,8 @@ class Files:
         count = text.count(old) if old else 0
         if count != 1:
             raise ToolError(
-                f"The old text is in {place.display} {count} times; it has to be there once. Give "
-                "more of what stands around it. Nothing was changed."
+                f"The old text is in {place.display} {count} times; it must occur "
+                "exactly once. Include more of the text around it. Nothing was changed."
             )
         return self._write(ctx, place, text.replace(old, new))
 
@@ -304,7 +305,9 @@ class Files:
         """Delete a file or an empty folder."""
         place = self._permitted_path(ctx, path, "delete")
         if place.path == self._workspaces.folder(ctx.agent.id):
-            raise ToolError("That is your own folder itself, which stays. Nothing was deleted.")
+            raise ToolError(
+                "This is your own folder, which cannot be deleted. Nothing was deleted."
+            )
         loaded = self._loaded.get(_key(ctx, place))
         if loaded is not None:
             self._check_unchanged(ctx, place, self._read(place))
@@ -353,7 +356,7 @@ class Files:
         text = self._read(place)
         loaded = self._loaded.get(_key(ctx, place))
         if not content and loaded is None:
-            raise ToolError(f"{place.display} is not loaded. Load it, or give content to compare.")
+            raise ToolError(f"{place.display} is not loaded. Load it, or set content to compare.")
         before, after, names = (
             (text, content, ("file", "content"))
             if content
@@ -381,7 +384,7 @@ class Files:
     def _check_audience(self, ctx: ToolContext, place: ResolvedPath) -> None:
         """Refuse what is for others than the call was judged for: a link may have changed."""
         if place.audience not in ctx.audiences and not ctx.participants.can_see(place.audience):
-            raise ToolError("The path leads elsewhere by now. Nothing was done; try it again.")
+            raise ToolError("The path now leads to another file. Nothing was done; try it again.")
 
     # -- what they share -----------------------------------------------------------------------
 
@@ -430,7 +433,7 @@ class Files:
         body = text.encode("utf-8", "replace")
         if len(body) > self._largest():
             raise ToolError(
-                f"That are {len(body):,} bytes, and the most is {self._largest():,}. "
+                f"The content has {len(body):,} bytes; the limit is {self._largest():,}. "
                 "Nothing was written."
             )
         write_file(place, body, new=new)
@@ -454,7 +457,7 @@ class Files:
             return
         if _key(ctx, place) not in self._loaded:
             raise ToolError(
-                f"{place.display} is there, and you have not loaded it since the home started or "
+                f"{place.display} exists, and you have not loaded it since the home started or "
                 "something was forgotten. Load it first, so that nothing is lost. Nothing was "
                 "written."
             )

@@ -1,4 +1,4 @@
-"""The tools `recall`, `search`, `expand` and `source`: what an agent remembers and can read.
+"""The tools `remember`, `recall`, `search`, `expand` and `source`: what an agent remembers.
 
 Each shows as much of it as those present may see.
 """
@@ -6,8 +6,8 @@ Each shows as much of it as those present may see.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC
+from dataclasses import replace
+from datetime import timedelta, tzinfo
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -15,26 +15,30 @@ from pydantic.json_schema import SkipJsonSchema
 
 from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import archive
+from asterism.memory.gate import facts
 from asterism.memory.gate import passages as gate
+from asterism.memory.gate.facts import Kept
 from asterism.memory.gate.writer import NeedsConsent
 from asterism.memory.words import words
+from asterism.records import dataclass
 from asterism.store import documents, journal, summaries
 from asterism.store.database import Connection
 from asterism.store.journal import VisibleEntry
 from asterism.store.summaries import CanSee
-from asterism.times import DAY, day_text, days_text, read_iso, to_datetime, to_ms
+from asterism.times import ahead_of_utc, day_text, read_iso, to_datetime, to_ms
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
-from asterism.tools.tool import NeedsApproval, Tool, ToolContext, tool
+from asterism.tools.tool import NeedsApproval, NothingFound, Tool, ToolContext, tool
 from asterism.types.agents import Audience, Participants, Trust
 from asterism.types.documents import DocumentSource
 from asterism.types.memory import AppendPassage, Insert, Passage, Retract, Source, Tag
 from asterism.types.permissions import Effect, EffectKind, ToolEffect
 from asterism.types.search import DOMAINS, MAX_HITS, Hit, HitKind, Query
-from asterism.types.turns import Summary, spoken
+from asterism.types.turns import Summary, speaker_and_text
 
 # -- quoting what a search has found ---------------------------------------------------------------
 
 MAX_QUOTE = 1_000
+NOTHING_FOUND = "Nothing was found. Answer from the conversation, or say that you do not know."
 _ORIGIN_NOTES = {
     Trust.STRANGER: "from a stranger",
     Trust.TOOL: "from a tool",
@@ -51,25 +55,34 @@ def origin_note(source: Source) -> str:
     return f" ({note})" if note else ""
 
 
-def hit_line(hit: Hit) -> str:
-    """Return a hit on one line, with the id by which other tools read it whole."""
+def hit_line(hit: Hit, zone: tzinfo) -> str:
+    """Return a hit on one line, with its day in a zone and the id by which it is read whole."""
     if hit.kind is HitKind.BLOCK:
         return f"block {hit.id}{origin_note(hit.source)}: {hit_text(hit)}"
     where = f", {hit.where}" if hit.kind is HitKind.DOCUMENT and hit.where else ""
     who = f", {hit.speaker}" if hit.speaker else ""
-    return f"{hit.id}, {day_text(hit.at)}{where}{who}{origin_note(hit.source)}: {hit_text(hit)}"
+    day = day_text(hit.at_ms, zone)
+    return f"{hit.id}, {day}{where}{who}{origin_note(hit.source)}: {hit_text(hit)}"
 
 
 def hit_text(hit: Hit) -> str:
     """Return a hit's text on one line; of a long one, the part around what was found."""
+    cut = hit_excerpt(hit, MAX_QUOTE)
+    if len(" ".join(hit.text.split())) <= MAX_QUOTE:
+        return cut
+    return f"{cut} ({len(hit.text):,} characters{_READ_HINTS.get(hit.kind, '').format(hit.id)})"
+
+
+def hit_excerpt(hit: Hit, most: int) -> str:
+    """Return at most so many characters of a hit on one line, those around what was found."""
     text = " ".join(hit.text.split())
-    if len(text) <= MAX_QUOTE:
+    if len(text) <= most:
         return text
     places = [place for word in hit.matched if (place := text.find(word)) >= 0]
-    first = min(max(0, min(places, default=0) - _CONTEXT_BEFORE), len(text) - MAX_QUOTE)
-    last = first + MAX_QUOTE
-    cut = f"{'…' * (first > 0)}{text[first:last]}{'…' * (last < len(text))}"
-    return f"{cut} ({len(hit.text):,} characters{_READ_HINTS.get(hit.kind, '').format(hit.id)})"
+    before = min(_CONTEXT_BEFORE, most // 4)
+    first = min(max(0, min(places, default=0) - before), len(text) - most)
+    last = first + most
+    return f"{'…' * (first > 0)}{text[first:last]}{'…' * (last < len(text))}"
 
 
 _READ_HINTS = {
@@ -78,6 +91,59 @@ _READ_HINTS = {
     HitKind.SUMMARY: "; expand {} for all",
     HitKind.MESSAGE: "; expand {} for all",
 }
+
+
+# -- remember: one fact about the owner ------------------------------------------------------------
+
+_KEPT_TEXT = {
+    Kept.ADDED: "Kept in block 'human', which you always see: {text}",
+    Kept.REPLACED: "Kept in block 'human': {text} It took the place of: {before}",
+    Kept.KNOWN: "That is known already: {text}",
+    Kept.ARCHIVED: "Kept in your archive as {where}.",
+}
+
+
+def _remember_effects(arguments: Mapping[str, Any]) -> list[Effect]:
+    effect = ToolEffect("remember", content="fact").effect(arguments)
+    return [replace(effect, things=(facts.HUMAN,), amends=bool(arguments.get("replaces")))]
+
+
+_KEEPING = (
+    r"\bremember (?:that|this|my|our|the|i|we|it)\b|\bmemori[sz]e\b|\bkeep in mind\b"
+    r"|\bnote (?:down|that)\b"
+    r"|\bdon'?t forget\b|\bmerk\w* dir\b|\bnotier\w*\b|\bvergiss nicht\b|\brecuerda(?: que)?\b"
+    r"|\bacu[eé]rdate\b|\bapunta\b|\banota\b|\bretiens\b|\bsouviens\b|\bnote que\b"
+    r"|\bricorda(?:ti)?\b"
+    r"|\bannota\b|\blembr[ae](?:-te|-se)? (?:que|de)\b|覚えて|メモして|记住|记下"
+)
+"""How people ask for something to be kept."""
+
+
+@tool(transactional=True, trust=None, compact=_KEEPING, effects=_remember_effects)
+async def remember(
+    ctx: ToolContext,
+    fact: Annotated[str, also("fact", "text", "content"), TEXT],
+    replaces: Annotated[str, also("replaces", "old"), TEXT] = "",
+) -> str:
+    """Keep one lasting fact about your owner, their people or their things.
+
+    Args:
+        fact: One short sentence.
+        replaces: What no longer holds, as you kept it.
+    """
+    try:
+        kept = await facts.keep(
+            *(ctx.tx, ctx.writer(), ctx.agent.id, fact),
+            replaces=replaces,
+            zone=ctx.settings().zone,
+        )
+    except NeedsConsent as needed:
+        raise NeedsApproval(needed.question, needed.reviewers) from None
+    except StoreError:
+        raise
+    except AsterismError as error:
+        raise ToolError(error.message) from None
+    return _KEPT_TEXT[kept.kind].format(text=kept.text, before=kept.before, where=kept.where)
 
 
 # -- recall: the archive ---------------------------------------------------------------------------
@@ -105,7 +171,13 @@ def _recall_effects(arguments: Mapping[str, Any]) -> list[Effect]:
     return [Effect(EffectKind.REMEMBER, content=(text,) if text else (), amends=amends)]
 
 
-@tool(transactional=True, trust=None, effects=_recall_effects, audience="public")
+@tool(
+    transactional=True,
+    trust=None,
+    compact=r"\barchiv|アーカイブ|归档",
+    effects=_recall_effects,
+    audience="public",
+)
 async def recall(
     ctx: ToolContext,
     operation: Annotated[
@@ -147,7 +219,7 @@ async def recall(
                 return await _append_passage(ctx, id, text, tags)
             case "retract":
                 await gate.write(ctx.tx, ctx.writer(text), ctx.agent.id, Retract(id))
-                return f"Retracted {id}. It is not found any more; its history stays."
+                return f"Retracted {id}. It is no longer found; its history stays."
     except NeedsConsent as needed:
         raise NeedsApproval(needed.question, needed.reviewers) from None
     except StoreError:
@@ -166,7 +238,7 @@ _STORED_TEXT = {
 
 async def _append_passage(ctx: ToolContext, id: str, text: str, tags: list[str] | None) -> str:
     if not text and tags is None:
-        raise ToolError("What shall be appended? Give `text`, or `tags` to set them anew.")
+        raise ToolError("What should be appended? Set `text`, or `tags` to replace them.")
     sentences: list[str] = []
     if text:
         done = await gate.write(ctx.tx, ctx.writer(), ctx.agent.id, AppendPassage(id, text))
@@ -178,33 +250,35 @@ async def _append_passage(ctx: ToolContext, id: str, text: str, tags: list[str] 
 
 
 async def _read_passage(ctx: ToolContext, id: str) -> str:
-    passage = await archive.get(ctx.tx, ctx.constellation, id, participants=ctx.participants)
-    archives = await archive.archives_of(ctx.tx, ctx.constellation, ctx.agent.id)
+    passage = await archive.get(ctx.tx, id, participants=ctx.participants)
+    archives = await archive.archives_of(ctx.tx, ctx.agent.id)
     if passage.archive_id not in {entry.id for entry in archives}:
         raise ToolError(f"There is no passage {id!r}. Search for it to learn its id.")
     ctx.quotes([passage.source])
-    ended = ""
-    if passage.retracted_at is not None:
-        ended = f" Retracted on {day_text(passage.retracted_at)}: it does not hold any more."
+    ended, zone = "", ctx.settings().zone
+    if passage.retracted_at_ms is not None:
+        ended = f" Retracted on {day_text(passage.retracted_at_ms, zone)}: it is no longer valid."
     elif passage.superseded_by is not None:
         ended = f" Superseded by {passage.superseded_by}: read that instead."
-    return f"{_passage_head(passage)}{ended}\n{passage.text}"
+    return f"{_passage_head(passage, zone)}{ended}\n{passage.text}"
 
 
-def _passage_head(passage: Passage) -> str:
+def _passage_head(passage: Passage, zone: tzinfo) -> str:
     tags = f" [{', '.join(passage.tags)}]" if passage.tags else ""
-    return f"{passage.id}, {day_text(passage.known_from)}{origin_note(passage.source)}{tags}"
+    return (
+        f"{passage.id}, {day_text(passage.known_from_ms, zone)}{origin_note(passage.source)}{tags}"
+    )
 
 
 async def _search_archive(ctx: ToolContext, text: str, tags: list[str], limit: int) -> str:
     from asterism.search.search import search  # its patterns take long to compile
 
     if not text.strip() and not tags:
-        raise ToolError("What shall be searched for? Give `text`, `tags`, or both.")
+        raise ToolError("What should be searched for? Set `text`, `tags`, or both.")
+    zone = ctx.settings().zone
     # An encoder would keep the writer waiting, so that words and static vectors have to do.
     result = await search(
         ctx.tx,
-        ctx.constellation,
         ctx.agent.id,
         Query(
             text,
@@ -213,10 +287,12 @@ async def _search_archive(ctx: ToolContext, text: str, tags: list[str], limit: i
             limit=max(1, min(limit, _MAX_RECALLED)),
         ),
         participants=ctx.participants,
-        now=ctx.now,
+        now=ctx.now_ms,
+        zone=zone,
     )
     ctx.quotes(hit.source for hit in result.hits)
-    return "\n".join(map(hit_line, result.hits)) or "Nothing was found. Try other words."
+    lines = [hit_line(hit, zone) for hit in result.hits]
+    return "\n".join(lines) or NothingFound(NOTHING_FOUND)
 
 
 # -- search: everything ----------------------------------------------------------------------------
@@ -257,7 +333,25 @@ def _read_role(value: Any) -> Any:
 _Text = Annotated[str, TEXT]
 
 
-@tool(repeatable=True, trust=None, compact=False, effects=ToolEffect("read"), audience="public")
+_SEARCHING = (
+    r"\bsearch\b|\blook (?:it )?(?:up|for|in|into)\b|\bfind (?:out|the|what|where|when|in|my)\b"
+    r"|\b(?:my|the|our) (?:documents?|files?|notes?|archive)\b|\bdocuments?\b|\bsuche?\b"
+    r"|\bdurchsuche\b"
+    r"|\bnachsehen\b|\bschau\w* (?:nach|in)\b|\bdokument\w*|\bunterlagen\b|\bbusca\b"
+    r"|\bdocumentos?\b"
+    r"|\bcherche\b|\bcerca\b|\bdocument[oi]\b|\bprocura\b|探して|検索|書類|文書|搜索|查找|文件|文档"
+)
+"""How people ask for something to be looked up in so many words; what memory has on a message comes
+by itself."""
+
+
+@tool(
+    repeatable=True,
+    trust=None,
+    compact=_SEARCHING,
+    effects=ToolEffect("read"),
+    audience="public",
+)
 async def search(
     ctx: ToolContext,
     query: Annotated[str, also("query", "text", "q"), TEXT],
@@ -277,14 +371,15 @@ async def search(
         fuzzy: false: exact words.
     """
     max_hits = max(1, min(limit, _MAX_HITS))
+    zone = ctx.settings().zone
     try:
         wanted = Query(
             query,
             domains=_read_domains(domain),
             speaker=speaker.strip() or None,
             role=role or None,
-            since=_read_moment(since, ctx.now, last=False),
-            until=_read_moment(until, ctx.now, last=True),
+            since=_read_moment(since, ctx.now_ms, zone, last=False),
+            until=_read_moment(until, ctx.now_ms, zone, last=True),
             limit=max_hits + _EXTRA_HITS if fuzzy else MAX_HITS,
         )
         result = await ctx.search(wanted)
@@ -294,48 +389,51 @@ async def search(
         raise ToolError(error.message) from None
     hits = [hit for hit in result.hits if not hit.id.startswith(f"{ctx.turn_id}#")]
     if not fuzzy:
-        asked = set(words(query))
-        hits = [hit for hit in hits if asked <= set(words(hit.text))]
+        query_words = set(words(query))
+        hits = [hit for hit in hits if query_words <= set(words(hit.text))]
     quoted = hits[:max_hits]
     ctx.quotes(source for hit in quoted for source in hit.sources)
     if not quoted:
-        wider = "search more widely" if fuzzy else "search with fuzzy true"
-        return f"Nothing was found. Try other words, or {wider}."
-    return "\n".join(map(hit_line, quoted))
+        wider = (
+            "" if fuzzy else " Words were searched for exactly; fuzzy true searches more widely."
+        )
+        return NothingFound(NOTHING_FOUND + wider)
+    return "\n".join(hit_line(hit, zone) for hit in quoted)
 
 
 def _read_domains(text: str) -> tuple[str, ...]:
     """Return the domains that a model means, however it spells them."""
-    meant: list[str] = []
+    domains: list[str] = []
     for word in text.split(","):
         spelled = word.strip().casefold().replace(" ", "_").replace("-", "_")
         if spelled not in _DOMAIN_SPELLINGS:
             raise ToolError(
-                f"{word.strip()!r} cannot be searched. There are: {', '.join(DOMAINS)}, all."
+                f"{word.strip()!r} is not a search domain. Use one of: {', '.join(DOMAINS)}, all."
             )
-        meant += _DOMAIN_SPELLINGS[spelled]
-    return tuple(dict.fromkeys(meant))
+        domains += _DOMAIN_SPELLINGS[spelled]
+    return tuple(dict.fromkeys(domains))
 
 
-def _read_moment(text: str, now: int, *, last: bool) -> int | None:
-    """Return the first, or the last, moment of the time that a model has written."""
+def _read_moment(text: str, now: int, zone: tzinfo, *, last: bool) -> int | None:
+    """Return the first, or the last, moment of the local time that a model has written."""
     text = text.strip()
     if not text:
         return None
     try:
-        at = to_ms(read_iso(text, UTC))
+        at = read_iso(text, zone)
     except ValueError:
         from asterism.search.query import span_of
 
-        span = span_of(text, now)
+        # It counts in days of UTC; the same days of the zone are meant.
+        span = span_of(text, now + ahead_of_utc(now, zone))
         if span is None:
             raise ToolError(
                 f"{text!r} is not a valid time. Write a date such as 2026-12-24, or words such "
                 "as 'last week'."
             ) from None
-        return span[last]
+        return to_ms(to_datetime(span[last]).replace(tzinfo=zone))
     whole_day = ":" not in text and "T" not in text.upper()
-    return at + DAY - 1 if last and whole_day else at
+    return to_ms(at + timedelta(days=1)) - 1 if last and whole_day else to_ms(at)
 
 
 # -- expand: messages behind a summary -------------------------------------------------------------
@@ -375,13 +473,13 @@ async def expand(
     stored = await _visible_summary(ctx.tx, ctx.agent.id, can_see, summary.strip())
     if stored is None:
         raise ToolError(
-            f"There is no summary {summary!r}. Give the id that stands in front of a summary in "
+            f"There is no summary {summary!r}. Use the id in front of a summary in "
             "your context; it begins with sum_."
         )
     outline = await summaries.outline(ctx.tx, stored, can_see)
     pages = _split_pages(outline)
     if not pages:
-        return f"The messages that {stored.id} stands for are no longer there: they were forgotten."
+        return f"The messages of {stored.id} no longer exist: they were forgotten."
     if not 1 <= page <= len(pages):
         raise ToolError(
             f"Summary {stored.id} has {len(pages)} page{'s' * (len(pages) != 1)}, so there is no "
@@ -394,7 +492,7 @@ async def expand(
     ctx.quotes([_entry_source(entry) for entry in entries])
     parts = [
         _page_head(stored, len(outline), page, len(pages)),
-        _page_body(entries, current),
+        _page_body(entries, current, ctx.settings().zone),
     ]
     if page == 1 and (former := await _earlier_summary(ctx.tx, stored, can_see)):
         parts.insert(1, former)
@@ -418,7 +516,7 @@ async def _expand_message(ctx: ToolContext, id: str, page: int) -> str:
     parts = max(1, -(-len(entries[0].body) // _PAGE_BYTES))
     if not 1 <= page <= parts:
         raise ToolError(f"Message {id} has {parts} page{'s' * (parts != 1)}; there is no {page}.")
-    text = _page_body(entries, _MessagePage(seq, seq, page - 1, parts))
+    text = _page_body(entries, _MessagePage(seq, seq, page - 1, parts), ctx.settings().zone)
     more = f"\n\nPage {page} of {parts}: call expand again with page {page + 1}."
     return text + more * (page < parts)
 
@@ -481,19 +579,19 @@ def _page_head(summary: Summary, messages: int, page: int, pages: int) -> str:
     return f"{summary.id}: {messages:,} message{'s' * (messages != 1)}, word by word{of}."
 
 
-def _page_body(entries: Sequence[VisibleEntry], page: _MessagePage) -> str:
+def _page_body(entries: Sequence[VisibleEntry], page: _MessagePage, zone: tzinfo) -> str:
     lines: list[str] = []
     turn_id = ""
     for entry in entries:
         if entry.turn_id != turn_id:
             turn_id = entry.turn_id
-            lines.append(f"{turn_id}, {days_text(entry.at, entry.at)}")
-        who, text = spoken(entry.body)
+            lines.append(f"{turn_id}, {day_text(entry.at_ms, zone)}")
+        who, text = speaker_and_text(entry.body)
         if page.parts > 1:
             length = -(-len(text) // page.parts)
             text = text[page.part * length : (page.part + 1) * length]
             who = f"{who} (part {page.part + 1} of {page.parts})"
-        lines.append(f"{who}, {to_datetime(entry.at):%H:%M}: {text}")
+        lines.append(f"{who}, {to_datetime(entry.at_ms, zone):%H:%M}: {text}")
     return "\n".join(lines)
 
 
@@ -523,7 +621,7 @@ async def source(
     folder = next((folder for folder in folders if name in (folder.name, folder.id)), None)
     if folder is None:
         names = ", ".join(folder.name for folder in folders) or "none"
-        raise ToolError(f"There is no source {name!r}. Give `name`; there are: {names}.")
+        raise ToolError(f"There is no source {name!r}. Set `name` to one of: {names}.")
     if operation == "status":
         return await _source_line(ctx, folder)
     paused = operation == "pause"
@@ -531,15 +629,15 @@ async def source(
         return f"Source {folder.name!r} {'is paused' if paused else 'is not paused'} already."
     await documents.set_paused(ctx.tx, folder, paused=paused)
     if paused:
-        return f"Source {folder.name!r} is paused: what was read can be searched, nothing new is."
-    return f"Source {folder.name!r} is read again from now on."
+        return f"Source {folder.name!r} is paused: it can be searched, but is not read again."
+    return f"Source {folder.name!r} is resumed: changes are read again."
 
 
 async def _attached_sources(ctx: ToolContext) -> list[DocumentSource]:
     """Return the sources of this agent that those present may know of."""
     return [
         folder
-        for folder in await documents.sources(ctx.tx, ctx.constellation)
+        for folder in await documents.sources(ctx.tx)
         if ctx.agent.id in await documents.agents_of(ctx.tx, folder.id)
         and ctx.participants.can_see(folder.audience)
     ]
@@ -551,10 +649,12 @@ async def _source_line(ctx: ToolContext, folder: DocumentSource) -> str:
     parts = [
         f"{folder.name}: {read:,} document{'s' * (read != 1)}, {passages:,} passages",
         f"{refused:,} could not be read" if refused else "",
-        f"read on {day_text(folder.synced_at)}" if folder.synced_at else "never read to its end",
+        f"read on {day_text(folder.synced_at_ms)}"
+        if folder.synced_at_ms
+        else "never read to its end",
         "paused" if folder.paused else "",
     ]
     return ", ".join(part for part in parts if part)
 
 
-TOOLS: list[Tool] = [recall, search, expand, source]
+TOOLS: list[Tool] = [remember, recall, search, expand, source]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from asterism.errors import ToolError
+from asterism.records import dataclass
 from asterism.store import approvals, events
 from asterism.store.events import Event, home_chain
 from asterism.tools.builtin.arguments import TEXT, also
@@ -24,13 +24,20 @@ from asterism.types.permissions import (
     arguments_json,
     effects_in_words,
     exact_arguments,
-    told_of,
+    grant_details,
 )
 from asterism.types.turns import RetrySafety
 
 # -- tools -----------------------------------------------------------------------------------------
 
 NAME = "tools"
+_ABOUT_TOOLS = (
+    r"\b(?:your|which|what|list|use|call|more|other|the)\b[\w ]{0,15}\btools?\b"
+    r"|\b(?:deine|welche|weitere)\b[\w ]{0,10}\bwerkzeuge?n?\b|\b(?:tus|qu[eé]) herramientas\b"
+    r"|\b(?:tes|vos|quels) outils\b|\b(?:tuoi|quali) strumenti\b"
+    r"|\b(?:tuas|suas|quais) ferramentas\b"
+    r"|ツール|工具"
+)
 
 
 def _arguments_or_none(value: Any) -> Any:
@@ -45,12 +52,19 @@ def _arguments_or_none(value: Any) -> Any:
 def add_more_tool(toolbox: Toolbox) -> None:
     """Let small models get at the tools that they are not shown, unless the name is taken."""
     if toolbox.get(NAME, (NAME,)) is None:
-        toolbox.more = MoreTools(_more_tool(toolbox.left_out), _target_call)
+        toolbox.more = MoreTools(_more_tool(toolbox.hidden_from_small_models), _target_call)
 
 
 def _more_tool(left_out: Callable[[tuple[str, ...] | None], list[Tool]]) -> Tool:
 
-    @tool(name=NAME, repeatable=True, trust=None, effects=ToolEffect("read"), audience="public")
+    @tool(
+        name=NAME,
+        repeatable=True,
+        trust=None,
+        compact=_ABOUT_TOOLS,
+        effects=ToolEffect("read"),
+        audience="public",
+    )
     async def more(
         ctx: ToolContext,
         name: Annotated[str, also("name", "tool"), TEXT] = "",
@@ -61,7 +75,7 @@ def _more_tool(left_out: Callable[[tuple[str, ...] | None], list[Tool]]) -> Tool
         if name in tools and arguments is None:
             return orjson.dumps(tools[name].wire()["function"]).decode()
         if name:
-            raise ToolError(f"There is no tool {name!r} here. There are: {', '.join(tools)}.")
+            raise ToolError(f"There is no tool {name!r} here. Available: {', '.join(tools)}.")
         return "\n".join(
             f"{hidden.name}: {hidden.wire()['function']['description'].partition(chr(10))[0]}"
             for hidden in tools.values()
@@ -104,7 +118,7 @@ def _arguments(value: Any) -> Any:
 class PlanStep(BaseModel):
     """One call of a plan."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     tool: str
     arguments: Annotated[dict[str, Any], BeforeValidator(_arguments)]
@@ -149,7 +163,7 @@ class PlanTool(Tool):
         """Return the calls of a plan as their tools read them; `ToolError` if one does not fit."""
         steps: list[PlanStep] = super().read(arguments)["steps"]
         if not 1 <= len(steps) <= MAX_STEPS:
-            raise ToolError(f"A plan has 1 to {MAX_STEPS} calls, and this one has {len(steps)}.")
+            raise ToolError(f"A plan needs 1 to {MAX_STEPS} calls; this one has {len(steps)}.")
         planned = [self._planned(number, step) for number, step in enumerate(steps, 1)]
         return {
             "steps": [
@@ -171,7 +185,7 @@ class PlanTool(Tool):
     def _calls(self, arguments: Mapping[str, Any]) -> list[_PlannedCall]:
         return [self._planned(number, step) for number, step in enumerate(arguments["steps"], 1)]
 
-    def shown_effects(self, arguments: dict[str, Any]) -> tuple[Effect, ...]:
+    def reviewed_effects(self, arguments: dict[str, Any]) -> tuple[Effect, ...]:
         """Return what all calls of the plan would do."""
         return tuple(
             effect
@@ -202,7 +216,7 @@ class PlanTool(Tool):
         for number, call in enumerate(calls, 1):
             if self._toolbox.get(call.tool.name, ctx.agent.tools) is None:
                 raise ToolError(f"Step {number}: you have no tool {call.tool.name!r}.")
-        effects = effects_in_words(self.shown_effects(arguments))
+        effects = effects_in_words(self.reviewed_effects(arguments))
         # Not a reviewer of one of the calls: whoever approves the plan approves all of them.
         ctx.ask(f"{ctx.agent.name} plans {len(calls)} calls, which would {effects}.", (OWNER,))
         assert ctx.decision is not None
@@ -210,13 +224,13 @@ class PlanTool(Tool):
         approved = [
             Grant(
                 id=new_id("grant"),
-                constellation=ctx.constellation,
+                constellation=ctx.tx.constellation,
                 tool=call.tool.name,
                 agent_id=ctx.agent.id,
                 turn_id=ctx.turn_id,
                 uses=1,
                 given_by=ctx.decision.person_id or by,
-                given_at=ctx.now,
+                given_at_ms=ctx.now_ms,
                 approval_id=ctx.decision.approval_id,
                 arguments=exact_arguments(call.arguments),
                 definition=call.tool.digest(call.arguments),
@@ -228,9 +242,10 @@ class PlanTool(Tool):
         actor = by if by == OWNER else f"person:{by}"
         about = (ctx.agent.id, ctx.turn_id)
         entries = [
-            Event("grant.given", actor, ctx.now, told_of(grant), *about) for grant in approved
+            Event("grant.given", actor, ctx.now_ms, grant_details(grant), *about)
+            for grant in approved
         ]
-        await events.append(ctx.tx, home_chain(ctx.constellation), entries)
+        await events.append(ctx.tx, home_chain(ctx.tx.constellation), entries)
         return (
             f"The plan is approved. Make these {len(approved)} calls now: each runs once without "
             "asking, with exactly these arguments, until this turn ends. Other calls still ask."

@@ -27,7 +27,7 @@ _MAX_CONTENT = 20_000
 class SendTarget(BaseModel):
     """Whom a message is for."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     type: Annotated[
         Literal["user", "agent", "group", "channel", "discord", "bluesky"],
@@ -98,10 +98,10 @@ async def send_message(
     """Send a message to somebody who is not in this talk, or to an agent."""
     del metadata
     if not content.strip():
-        raise ToolError("What shall the message say? Give `content`.")
+        raise ToolError("What should the message say? Set `content`.")
     if len(content) > _MAX_CONTENT:
         raise ToolError(
-            f"The message has {len(content):,} characters; {_MAX_CONTENT:,} are the most. "
+            f"The message has {len(content):,} characters; the limit is {_MAX_CONTENT:,}. "
             "Shorten it."
         )
     match target.type:
@@ -129,22 +129,21 @@ async def _to_person(ctx: ToolContext, name: str, content: str) -> str:
         person = await _owner(ctx)
     else:
         try:
-            person = await people.find(ctx.tx, ctx.constellation, name.strip())
+            person = await people.find(ctx.tx, name.strip())
         except NotFound as error:
             if not ctx.participants.owner_alone:
                 raise _unreachable(name) from None
             raise ToolError(f"{error.message} Nothing was sent.") from None
     place = _account_of(ctx, person)
     if place is None and person.id == OWNER:
-        notice = Notice(new_id("ntc"), ctx.agent.id, ctx.turn_id, "message", content, ctx.now)
+        notice = Notice(new_id("ntc"), ctx.agent.id, ctx.turn_id, "message", content, ctx.now_ms)
         await agents.put_notice(ctx.tx, notice)
-        return "Your owner finds it among the notices, since no channel leads to them."
+        return "Your owner will see it as a notice, since no channel reaches them."
     if place is None and not ctx.participants.owner_alone:
         raise _unreachable(name)
     if place is None:
         raise ToolError(
-            f"{person.name} is reached by no channel that is there. {_channel_names(ctx)} "
-            "Nothing was sent."
+            f"No configured channel reaches {person.name}. {_channel_names(ctx)} Nothing was sent."
         )
     await _ask_unless_visible(ctx, person, content)
     await _deliver(ctx, place, content)
@@ -157,8 +156,8 @@ def _unreachable(name: str) -> ToolError:
 
 
 async def _owner(ctx: ToolContext) -> Person:
-    owner = await people.find(ctx.tx, ctx.constellation, OWNER)
-    known = await accounts.accounts_of(ctx.tx, ctx.constellation, OWNER)
+    owner = await people.find(ctx.tx, OWNER)
+    known = await accounts.accounts_of(ctx.tx, OWNER)
     return Person(owner.id, owner.name, owner.trust, owner.roles, tuple(known))
 
 
@@ -181,13 +180,11 @@ async def _ask_unless_visible(ctx: ToolContext, person: Person, content: str) ->
     """Ask the owner before somebody is told what is made of things that they may not see."""
     if person.id == OWNER:
         return
-    participants: Participants = await people.participants(
-        ctx.tx, ctx.constellation, [person.id], None
-    )
+    participants: Participants = await people.participants(ctx.tx, [person.id], None)
     if not participants.can_see(ctx.source.audience):
         ctx.ask(
-            f"{ctx.agent.name} wants to tell {person.name} something from a talk that they were "
-            f"not part of: {content}"
+            f"{ctx.agent.name} wants to tell {person.name} something from a conversation that they "
+            f"were not part of: {content}"
         )
 
 
@@ -195,23 +192,27 @@ async def _ask_unless_visible(ctx: ToolContext, person: Person, content: str) ->
 
 
 async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
-    other = await agents.by_name(ctx.tx, ctx.constellation, name.strip())
+    other = await agents.by_name(ctx.tx, name.strip())
     if other is None or other.id == ctx.agent.id:
-        names = [agent.name for agent in await agents.everyone(ctx.tx, ctx.constellation)]
+        names = [agent.name for agent in await agents.everyone(ctx.tx)]
         other_names = (
             ", ".join(other_name for other_name in names if other_name != ctx.agent.name)
             or "none but you"
         )
         hint = (
-            f" There are: {other_names}." if ctx.participants.owner_alone else " Nothing was sent."
+            f" Other agents: {other_names}."
+            if ctx.participants.owner_alone
+            else " Nothing was sent."
         )
         raise ToolError(f"There is no other agent named {name!r}.{hint}")
-    waiting = await messages.waiting(ctx.tx, ctx.constellation, other.id)
+    waiting = await messages.waiting(ctx.tx, other.id)
     label = f"agent:{ctx.agent.name}"
-    if any(message.channel == label and ctx.now - message.at < _COOLDOWN for message in waiting):
+    if any(
+        message.channel == label and ctx.now_ms - message.at_ms < _COOLDOWN for message in waiting
+    ):
         raise ToolError(
             f"{other.name} has a message of yours that it has not read yet. Wait for it, or "
-            "tell it more in one message next time. Nothing was sent."
+            "send more in one message next time. Nothing was sent."
         )
     item = await messages.put_message(
         ctx.tx,
@@ -219,12 +220,12 @@ async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
         new_id("msg"),
         message_wire("user", f"[from agent {ctx.agent.name}] {content}"),
         MessageOrigin(label),
-        ctx.now,
+        ctx.now_ms,
         participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
     if item is None:
         raise ToolError(f"{other.name} has been deleted. Nothing was sent.")
-    return f"Sent to {other.name}, which reads it in a turn of its own."
+    return f"Sent to {other.name}, which reads it in its own turn."
 
 
 # -- channels --------------------------------------------------------------------------------------
@@ -236,20 +237,16 @@ async def _to_channel(ctx: ToolContext, channel: str, address: str, content: str
     if not address:
         if channel != ctx.channel or ctx.reply_to is None:
             raise ToolError(
-                f'Where in {channel}? Give the id as "{channel}:ADDRESS". Nothing was sent.'
+                f'Where in {channel}? Write the id as "{channel}:ADDRESS". Nothing was sent.'
             )
         address = ctx.reply_to
     elsewhere = (channel, address) != (ctx.channel, ctx.reply_to)
     if elsewhere and ctx.source.audience.clauses:
-        person_id = await accounts.person_of_account(
-            ctx.tx, ctx.constellation, Account(channel, address)
-        )
-        participants = await people.participants(
-            ctx.tx, ctx.constellation, [person_id] if person_id else [], None
-        )
+        person_id = await accounts.person_of_account(ctx.tx, Account(channel, address))
+        participants = await people.participants(ctx.tx, [person_id] if person_id else [], None)
         if not participants.can_see(ctx.source.audience):
             ctx.ask(
-                f"{ctx.agent.name} wants to send something from a private talk to "
+                f"{ctx.agent.name} wants to send something from a private conversation to "
                 f"{channel}:{address}: {content}"
             )
     await _deliver(ctx, Account(channel, address), content)
@@ -266,8 +263,8 @@ async def _deliver(ctx: ToolContext, place: Account, content: str) -> None:
             channel=place.channel,
             target=place.sender,
             text=content,
-            next_at=ctx.now,
-            created_at=ctx.now,
+            next_at_ms=ctx.now_ms,
+            created_at_ms=ctx.now_ms,
         ),
     )
     await ctx.tx.notify("outbox", place.channel)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +12,7 @@ from pydantic import Field
 
 from asterism.config import Settings
 from asterism.errors import SandboxError, ToolError
+from asterism.records import dataclass
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.sandbox import (
     ProgramResult,
@@ -187,6 +187,7 @@ def shell_tool(workspaces: Workspaces, programs: BackgroundPrograms) -> Tool:
         compact=False,
         timeout=_MAX_SECONDS + 60,
         audience=OWNER,
+        changes_by_itself=True,
     )
     async def shell(
         ctx: ToolContext,
@@ -237,11 +238,11 @@ def shell_tool(workspaces: Workspaces, programs: BackgroundPrograms) -> Tool:
 def describe_result(ran: ProgramResult, timeout: float) -> str:
     """Say what became of a program."""
     reasons = {
-        "time": f"Ended after {timeout:g} s, its time. Give a longer timeout, or spawn it.",
-        "output": "Ended, since it said too much. Let it say less, or write to a file.",
-        "disk": "Ended, since your folder is full. Delete what is not needed.",
+        "time": f"Ended after {timeout:g} s, its time limit. Set a longer timeout, or spawn it.",
+        "output": "Ended, since its output is too long. Print less, or write to a file.",
+        "disk": "Ended, since your folder is full. Delete files that you do not need.",
         "files": "Ended, since your folder holds too many files. Delete some or pack them.",
-        "memory": "Ended, since it needed more memory than there is for it.",
+        "memory": "Ended, since it exceeded its memory limit.",
         "stopped": "Stopped.",
     }
     head = reasons.get(ran.ended) or f"Exit code {ran.exit_code}{_signal_reason(ran.exit_code)}."
@@ -264,8 +265,8 @@ async def _kill(own: Mapping[str, _BackgroundProgram], task_id: str) -> str:
     if program is None:
         known = ", ".join(own) or "none"
         raise ToolError(
-            f"There is no task {task_id[:60]!r}; there is {known}. What was spawned before the "
-            "last restart of the home has ended with it."
+            f"There is no task {task_id[:60]!r}; there is {known}. Programs from before the "
+            "last restart of the home have ended."
         )
     if program.running.ended:
         return f"{task_id} had ended before. {await _ended_text(program)}"
@@ -288,6 +289,6 @@ def _status(own: Mapping[str, _BackgroundProgram]) -> str:
             f"{key} ({state}): {program.command[:200]}" + (f"\n{output}" if output else "")
         )
     return "\n".join(lines) or (
-        "No programs in the background. What was spawned before the last restart of the home has "
-        "ended with it."
+        "No programs in the background. Programs from before the last restart of the home have "
+        "ended."
     )

@@ -10,7 +10,7 @@ import re
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from urllib.parse import quote, urlencode
 
@@ -20,9 +20,10 @@ from pydantic import BeforeValidator
 from asterism.config.settings import WebSettings
 from asterism.errors import NotFound, ToolError
 from asterism.permissions.decide import CallRequest, Policy, Ruling
+from asterism.records import dataclass
 from asterism.tools.addresses import AllowedHosts, checked_url, host_and_port, public_resolver
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
-from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.tools.tool import NothingFound, Tool, ToolContext, tool
 from asterism.types.agents import Trust
 from asterism.types.permissions import ComputedEffects, Effect, EffectKind
 from asterism.types.values import host_of
@@ -142,8 +143,8 @@ async def _follow(
             hop(str(url))
             redirects = (*redirects, str(url))
     raise ToolError(
-        f"{str(first)!r} leads from one address to the next, more than {_MAX_REDIRECTS} times. "
-        "Give the address of the page itself."
+        f"{str(first)!r} has more than {_MAX_REDIRECTS} redirects. "
+        "Use the address of the page itself."
     )
 
 
@@ -167,7 +168,7 @@ async def _read_page(response: ClientResponse, url: URL) -> FetchedPage:
     kind = response.content_type.lower() if "Content-Type" in response.headers else ""
     if kind and kind not in _HTML_TYPES and not _TEXT_TYPES.match(kind):
         raise ToolError(
-            f"{url} is {kind}, which cannot be read as text. Look for the same as a web page."
+            f"{url} is {kind}, which cannot be read as text. Look for a web page with the same."
         )
     body = bytearray()
     async for chunk in response.content.iter_chunked(_CHUNK):
@@ -178,7 +179,7 @@ async def _read_page(response: ClientResponse, url: URL) -> FetchedPage:
     data = bytes(body[:MAX_PAGE_BYTES])
     text = decode_page(data, _declared_charset(response))
     if not kind and "\0" in text[:_CHUNK]:
-        raise ToolError(f"{url} is not text. Look for the same as a web page.")
+        raise ToolError(f"{url} is not text. Look for the same content as a web page.")
     html = kind in _HTML_TYPES or (not kind and _looks_like_html(text))
     return FetchedPage(str(url), text, html, whole)
 
@@ -253,16 +254,16 @@ async def search_web(
     `hop` is asked about redirects, `resolve` finds a stored key.
     """
     if not query.strip():
-        raise ToolError("What shall be searched for? Give `query`.")
-    asked = _request(settings, query.strip(), limit, _key(settings, resolve))
-    host, port = host_and_port(asked.url)
+        raise ToolError("What should be searched for? Set `query`.")
+    request = _request(settings, query.strip(), limit, _key(settings, resolve))
+    host, port = host_and_port(request.url)
     # The owner has named this host, so that it may be one at home.
-    answer = await fetch(asked.url, AllowedHosts([f"{host}:{port}"]), hop, asked.headers)
+    answer = await fetch(request.url, AllowedHosts([f"{host}:{port}"]), hop, request.headers)
     try:
         parsed: Any = orjson.loads(answer.text)
     except orjson.JSONDecodeError:
         raise ToolError(
-            f"The search engine {host} did not answer with JSON, so that its results "
+            f"The search engine {host} did not answer with JSON, so its results "
             "cannot be read. Tell the owner to look at [web] in asterism.toml."
         ) from None
     return _results(parsed)[:limit]
@@ -287,16 +288,18 @@ def _request(settings: WebSettings, query: str, limit: int, key: str | None) -> 
         )
     match engine:
         case "searxng":  # https://docs.searxng.org/dev/search_api.html (2026-11)
-            asked = urlencode({"q": query, "format": "json"})
-            return _SearchRequest(f"{base}/search?{asked}", _bearer(key))
+            parameters = urlencode({"q": query, "format": "json"})
+            return _SearchRequest(f"{base}/search?{parameters}", _bearer(key))
         case "brave":  # https://api-dashboard.search.brave.com (2026-11)
             base = base or "https://api.search.brave.com/res/v1"
-            asked = urlencode({"q": query, "count": limit, "text_decorations": "false"})
-            return _SearchRequest(f"{base}/web/search?{asked}", {"X-Subscription-Token": key or ""})
+            parameters = urlencode({"q": query, "count": limit, "text_decorations": "false"})
+            return _SearchRequest(
+                f"{base}/web/search?{parameters}", {"X-Subscription-Token": key or ""}
+            )
         case "kagi":  # https://help.kagi.com/kagi/api/search.html (2026-11)
             base = base or "https://kagi.com/api/v0"
-            asked = urlencode({"q": query, "limit": limit})
-            return _SearchRequest(f"{base}/search?{asked}", {"Authorization": f"Bot {key}"})
+            parameters = urlencode({"q": query, "limit": limit})
+            return _SearchRequest(f"{base}/search?{parameters}", {"Authorization": f"Bot {key}"})
         case "json":
             url = (settings.search_url or "").replace("{query}", quote(query, safe=""))
             return _SearchRequest(url.replace("{limit}", str(limit)), _bearer(key))
@@ -492,7 +495,7 @@ def _read_format(value: Any) -> Any:
     repeatable=True,
     trust=Trust.WEB,
     timeout=40,
-    compact=False,
+    compact=r"https?://|\bwww\.",
     effects=ComputedEffects(_web_effects, source="web"),
     audience="public",
 )
@@ -522,13 +525,13 @@ async def _fetch(ctx: ToolContext, query: str, form: Format, place: int) -> str:
     allowed = AllowedHosts(ctx.settings().web.allow)
     address = str(checked_url(address, allowed))
     hop = _redirect_check(ctx, address)
-    page = _pages.get(reader, address, allowed, ctx.now)
+    page = _pages.get(reader, address, allowed, ctx.now_ms)
     if not query.strip():
         hop(address)  # a policy may have closed it since
     if page is None:
         ctx.progress(f"fetching {address}")
         page = await fetch(address, allowed, hop)
-        _pages.put(reader, address, allowed, page, ctx.now)
+        _pages.put(reader, address, allowed, page, ctx.now_ms)
     else:
         # It may have been fetched under other policies.
         for redirect in page.redirects:
@@ -538,7 +541,7 @@ async def _fetch(ctx: ToolContext, query: str, form: Format, place: int) -> str:
         return f"{page.url} has no text."
     if not 0 <= place < len(text):
         raise ToolError(
-            f"{page.url} has {len(text):,} characters, so that nothing is at {place:,}. Give "
+            f"{page.url} has {len(text):,} characters, so there is nothing at {place:,}. Use "
             f"continue_from from 0 to {len(text) - 1:,}."
         )
     end = _end(text, place)
@@ -572,12 +575,12 @@ def _redirect_check(ctx: ToolContext, first: str) -> Callable[[str], None]:
         if policy is None or policy.ruling is Ruling.ALLOW:
             return
         if policy.ruling is Ruling.DENY:
-            why = policy.reason or f"{policy} does not let it"
-            raise ToolError(f"The page leads to {address}, which may not be asked for: {why}.")
+            why = policy.reason or f"{policy} denies it"
+            raise ToolError(f"The page redirects to {address}, which is not allowed: {why}.")
         if host_of(address) != host_of(first) or policy != policy_of(first):
             raise ToolError(
-                f"The page leads to {address}, which was not followed, since {policy} wants a "
-                "person to be asked. Fetch that address itself."
+                f"The page redirects to {address}, which was not followed, since {policy} requires "
+                "an approval. Fetch that address itself."
             )
 
     return hop
@@ -592,7 +595,7 @@ def _page_and_offset(ctx: ToolContext, query: str, place: int) -> tuple[str, int
         return query, place
     last = _pages.last(_reader(ctx))
     if last is None:
-        raise ToolError("Which page? Give its address as `query`.")
+        raise ToolError("Which page? Set its address as `query`.")
     return last[0], place or last[1]
 
 
@@ -612,10 +615,10 @@ def _part_text(
     parts = [head, text.strip("\n")]
     if end < length:
         parts.append(
-            f"({place:,} to {end:,} of {length:,} characters; go on with continue_from {end}.)"
+            f"({place:,} to {end:,} of {length:,} characters; continue with continue_from {end}.)"
         )
     elif not whole:
-        parts.append("(The page goes on, but no more than 5 MB of a page are read.)")
+        parts.append("(The page is longer, but only the first 5 MB of a page are read.)")
     return "\n\n".join(parts)
 
 
@@ -627,7 +630,9 @@ async def _run_search(ctx: ToolContext, query: str, limit: int) -> str:
         settings, query, max_results, _redirect_check(ctx, settings.search_url or ""), ctx.resolve
     )
     if not results:
-        return "Nothing was found. Try other words."
+        return NothingFound(
+            "Nothing was found. Search once more with other words, or say that you found nothing."
+        )
     return "\n".join(
         f"{number}. {result.title}\n   {result.url}"
         + (f"\n   {result.snippet}" if result.snippet else "")

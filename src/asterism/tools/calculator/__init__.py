@@ -10,8 +10,22 @@ from asterism.tools.builtin.arguments import TEXT, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.permissions import ToolEffect
 
+_ASKED = (
+    r"[?\uff1f]|\b(?:how|what|whats|calculate|compute|work out|was|wie ?viele?|berechne|rechne"
+    r"|cu[aá]nt[oa]s?|calcula|combien|calcule|quant[oaie]|calcola)\b|いくら|いくつ|計算|多少|计算"
+)
+_SEVERAL = (
+    r"\d\D+\d|\b(?:al)?together\b|\btotal\b|\bsum of\b|\baverage\b|\bsplit\b|\bcheaper\b"
+    r"|\bdifference\b|\bhow much (?:more|less)\b|\bzusammen\b|\binsgesamt\b|\bdurchschnitt\b"
+    r"|\bbilliger\b|\bteurer\b|\bdifferenz\b|\ben total\b|\bpromedio\b|\bdiferencia\b"
+    r"|\bau total\b|\bmoyenne\b|\bdiff[eé]rence\b|\bin totale\b|\bdifferenza\b|\bno total\b"
+    r"|\bdiferen[cç]a\b|合計|全部で|平均|一共|总共"
+)
+_SUMS = rf"\A(?s:(?=.*(?:{_ASKED})).*(?:{_SEVERAL}))"
+"""A question with two numbers, or with a word for what is calculated from several."""
 
-@tool(repeatable=True, trust=None, compact=False, effects=ToolEffect("read"), audience="public")
+
+@tool(repeatable=True, trust=None, compact=_SUMS, effects=ToolEffect("read"), audience="public")
 async def calculator(
     ctx: ToolContext,
     expression: Annotated[str, also("expression", "query", "input"), TEXT],
@@ -23,7 +37,7 @@ async def calculator(
     from asterism.tools.calculator.quantities import value_text
 
     del reset_context  # names keep their values within one call
-    return value_text(calculate(expression, ctx.now))
+    return value_text(calculate(expression, ctx.now_ms))
 
 
 TOOLS: list[Tool] = [calculator]

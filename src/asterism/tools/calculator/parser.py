@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, DecimalException
 from fractions import Fraction
 from typing import NamedTuple, NoReturn
 
 from asterism.errors import ToolError
+from asterism.records import dataclass
 from asterism.times import MONTH_NUMBERS, MONTH_PATTERN, WEEKDAYS, to_datetime
 from asterism.tools.calculator.quantities import (
     CONTEXT,
@@ -156,9 +157,9 @@ class Parser:
         return token
 
     def _accept(self, *texts: str) -> bool:
-        found = self._is(*texts)
-        self._next += found
-        return found
+        accepted = self._is(*texts)
+        self._next += accepted
+        return accepted
 
     def _expect(self, text: str) -> None:
         if not self._accept(text):
@@ -321,16 +322,16 @@ class Parser:
                 return self._count(multiply(value, self._named(token)))
             return value
         self._next += 1
-        found = measured(value, unit, self._unit_exponent())
+        quantity = measured(value, unit, self._unit_exponent())
         following = self._peek()
         if following is not None and following.kind == "number":
             position = self._next
             self._next += 1
             rest = self._with_unit(_read_number(following))
-            if isinstance(rest, Quantity) and rest.dimensions == found.dimensions:
-                return self._count(add(found, rest))
+            if isinstance(rest, Quantity) and rest.dimensions == quantity.dimensions:
+                return self._count(add(quantity, rest))
             self._next = position
-        return found
+        return quantity
 
     def _unit(self) -> Unit | None:
         token = self._peek()
@@ -482,8 +483,8 @@ def _round(name: str, to_whole: Callable[[Fraction], int]) -> Function:
 
 def _half_up(value: Fraction) -> int:
     """Round as people do: a half goes away from zero."""
-    found = math.floor(abs(value) + Fraction(1, 2))
-    return found if value >= 0 else -found
+    rounded = math.floor(abs(value) + Fraction(1, 2))
+    return rounded if value >= 0 else -rounded
 
 
 def _approximate(name: str, function: Callable[[Fraction], Decimal]) -> Function:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import calendar
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, DecimalException
 from fractions import Fraction
 
 from asterism.errors import ToolError
+from asterism.records import dataclass
 
 MAX_BITS = 100_000
 """Numbers may have as many: about 30,000 digits."""
@@ -115,10 +116,10 @@ def plain(value: Value, operation: str) -> Quantity:
 
 def whole(value: Value, operation: str) -> int:
     """Return a value that is a whole number."""
-    found = plain(value, operation).value
-    if found.denominator != 1:
-        raise ToolError(f"{operation} needs a whole number, not {to_decimal(found):.6g}.")
-    return found.numerator
+    number = plain(value, operation).value
+    if number.denominator != 1:
+        raise ToolError(f"{operation} needs a whole number, not {to_decimal(number):.6g}.")
+    return number.numerator
 
 
 def kind_of(value: Value) -> str:
@@ -342,8 +343,8 @@ def root(base: Quantity, degree: int) -> Quantity:
     sign = -1 if base.value < 0 else 1
     if exact is not None:
         return Quantity(sign * exact, units, base.approximate)
-    found = CONTEXT.power(to_decimal(abs(base.value)), to_decimal(Fraction(1, degree)))
-    return Quantity(sign * from_decimal(found).value, units, approximate=True)
+    magnitude = CONTEXT.power(to_decimal(abs(base.value)), to_decimal(Fraction(1, degree)))
+    return Quantity(sign * from_decimal(magnitude).value, units, approximate=True)
 
 
 def _exact_root(value: Fraction, degree: int) -> Fraction | None:
@@ -355,17 +356,17 @@ def _whole_root(value: int, degree: int) -> int | None:
     if value < 2:
         return value
     if degree == 2:
-        found = math.isqrt(value)
+        estimate = math.isqrt(value)
     elif value.bit_length() <= degree or value.bit_length() > _MAX_ROOT_BITS:
         return None  # it lies between 1 and 2, or would take too long
     else:  # Newton's method, from above
-        found = 1 << -(-value.bit_length() // degree)
+        estimate = 1 << -(-value.bit_length() // degree)
         while True:
-            closer = ((degree - 1) * found + value // found ** (degree - 1)) // degree
-            if closer >= found:
+            closer = ((degree - 1) * estimate + value // estimate ** (degree - 1)) // degree
+            if closer >= estimate:
                 break
-            found = closer
-    return found if found**degree == value else None
+            estimate = closer
+    return estimate if estimate**degree == value else None
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -452,12 +453,12 @@ def _exact_text(value: Fraction) -> str | None:
 
 
 def _rounded_text(value: Fraction) -> str:
-    found = _ROUNDING.plus(to_decimal(value)).normalize()
-    if not found:
+    rounded = _ROUNDING.plus(to_decimal(value)).normalize()
+    if not rounded:
         return "0"
-    if -6 <= found.adjusted() < _MAX_APPROXIMATE_DIGITS:
-        return f"{found:f}"
-    digits, _, exponent = f"{found:e}".partition("e")
+    if -6 <= rounded.adjusted() < _MAX_APPROXIMATE_DIGITS:
+        return f"{rounded:f}"
+    digits, _, exponent = f"{rounded:e}".partition("e")
     return f"{digits}e{int(exponent)}"
 
 

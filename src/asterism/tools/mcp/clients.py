@@ -11,12 +11,13 @@ import logging
 import math
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asterism.config.settings import McpSettings
 from asterism.errors import AsterismError, ConfigError, NotFound, ToolError
+from asterism.records import dataclass
 from asterism.tools.mcp.connection import McpConnection, McpHost
 from asterism.tools.mcp.login import LoginExpired, LoginNeeded, RenewalFailed
 from asterism.tools.mcp.tools import (
@@ -398,7 +399,7 @@ class McpClient:
         return ToolListing(
             tools=tuple(tools.values()),
             refused=(*message_filter.refused.items(), *twice),
-            at=now_ms(),
+            at_ms=now_ms(),
             protocol=client.protocol_version,
             server=f"{info.name} {info.version}" if info else "",
             instructions=client.instructions or "",
@@ -578,7 +579,7 @@ class McpClients:
         cached = self.cache.read(name, settings)
         if cached is not None:
             self._replace_tools(server, cached, make_tools(name, settings, cached, server.call))
-        if connect and (cached is None or self._clock() - cached.at > settings.refresh * 1000):
+        if connect and (cached is None or self._clock() - cached.at_ms > settings.refresh * 1000):
             server.connect_soon()
 
     def _remove(self, name: str) -> None:
@@ -594,7 +595,7 @@ class McpClients:
     async def _update(self, name: str, server: McpClient, listing: ToolListing) -> None:
         before = self._listings.get(name)
         tools: list[McpTool] | None = None
-        if before is None or replace(before, at=listing.at) != listing:
+        if before is None or replace(before, at_ms=listing.at_ms) != listing:
             # Schemas that mean harm can take a second to be refused: the turns go on meanwhile.
             tools = await asyncio.to_thread(make_tools, name, server.settings, listing, server.call)
         if self._stopped or self._clients.get(name) is not server:

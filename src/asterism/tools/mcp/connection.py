@@ -8,7 +8,7 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -16,6 +16,7 @@ import orjson
 
 from asterism.config.settings import McpSettings
 from asterism.errors import ConfigError, ToolError
+from asterism.records import dataclass
 from asterism.telemetry.redaction import add_secret
 from asterism.tools.mcp.login import Renewals, Vault, is_logged_in, stored_login
 
@@ -338,7 +339,7 @@ class McpConnection:
                 self.filter.wrap(transport),
                 mode="legacy" if self.settings.protocol == "2025-11-25" else "auto",
                 client_info=_client_info(),
-                message_handler=self._hear,
+                message_handler=self._on_message,
                 list_roots_callback=self._roots if self.settings.roots else None,
                 elicitation_callback=_elicitation(self.name, host.elicit) if host.elicit else None,
                 cache=None,
@@ -415,7 +416,7 @@ class McpConnection:
             else None
         )
 
-    async def _hear(self, message: IncomingMessage) -> None:
+    async def _on_message(self, message: IncomingMessage) -> None:
         import mcp_types
 
         if isinstance(message, mcp_types.ToolListChangedNotification):

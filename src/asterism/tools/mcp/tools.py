@@ -9,7 +9,7 @@ import re
 import tempfile
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +19,8 @@ import orjson
 from asterism.config.settings import McpSettings
 from asterism.errors import InvalidInput, ToolError
 from asterism.private import make_directory
+from asterism.records import dataclass
+from asterism.times import Moment
 from asterism.tools.schema import SchemaTool
 from asterism.tools.tool import ToolContext
 from asterism.types.agents import Trust
@@ -102,12 +104,14 @@ class ToolListing:
     tools: tuple[ListedTool, ...]
     refused: tuple[tuple[str, str], ...]
     """Tools that are not even well formed, each with the reason."""
-    at: int
-    """When, in milliseconds since 1970."""
+    at_ms: int
+    """When it was asked."""
     protocol: str
     server: str
     """What the server calls itself."""
     instructions: str = ""
+
+    at = Moment()
 
 
 class ListingCache:
@@ -125,7 +129,7 @@ class ListingCache:
             return ToolListing(
                 tools=tuple(ListedTool(**row) for row in raw["tools"]),
                 refused=tuple((tool, reason) for tool, reason in raw["refused"]),
-                at=int(raw["at"]),
+                at_ms=int(raw["at_ms"]),
                 protocol=str(raw["protocol"]),
                 server=str(raw["server"]),
                 instructions=str(raw["instructions"]),

@@ -147,7 +147,7 @@ class _WorkspaceSize:
 
     def look(self) -> str:
         """Return what there is too much of, or nothing."""
-        size, count = used(self._place, self._limits)
+        size, count = disk_usage(self._place, self._limits)
         current: dict[str, int] = {"disk": size, "files": count}
         before, self._before = self._before, current
         self.is_filling = any(
@@ -167,7 +167,7 @@ def _ended(handle: int, until: float) -> bool:
     return bool(select.select([handle], [], [], wait)[0])
 
 
-def used(place: str, limits: dict[str, int]) -> tuple[int, int]:
+def disk_usage(place: str, limits: dict[str, int]) -> tuple[int, int]:
     """Return how many bytes a folder takes up on the disk, and how many files it holds.
 
     It is counted beyond what it may hold, to see it grow or shrink there, but not endlessly.

@@ -15,13 +15,14 @@ import tempfile
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from asterism.errors import SandboxError
 from asterism.private import make_directory
+from asterism.records import dataclass
 
 
 class SandboxKind(StrEnum):

@@ -1,0 +1,480 @@
+"""The bench of everyday conversations: its data is well formed, and its rules judge as they say."""
+
+from __future__ import annotations
+
+import json
+import re
+from argparse import Namespace
+from collections import Counter
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from bench import assistant, assistant_checks
+from bench.assistant_bare import BareLoop, ContextExceeded, read_calls
+from bench.assistant_checks import (
+    KINDS,
+    SPLITS,
+    CallRecord,
+    Conversation,
+    PlannedMessage,
+    Step,
+    TurnResult,
+    conversations,
+    expand,
+    failures,
+    filler,
+    has,
+    numbers,
+    occurrences,
+    phrases,
+    read_conversation,
+    schedule_problem,
+)
+
+BERLIN = ZoneInfo("Europe/Berlin")
+TUESDAY = datetime(2026, 11, 17, 14, 5, 20, tzinfo=BERLIN)
+ALL = conversations()
+
+
+def turn(answer: str = "", **values: Any) -> TurnResult:
+    """Return a turn of half a minute on a Tuesday."""
+    ended = TUESDAY + timedelta(seconds=30)
+    return TurnResult("", answer, TUESDAY, ended, **values)
+
+
+def planned(text: str, *moment: Any, cron: str | None = None) -> PlannedMessage:
+    return PlannedMessage(text, datetime(*moment, tzinfo=BERLIN), cron)
+
+
+# -- the data --------------------------------------------------------------------------------------
+
+
+def test_there_are_enough_of_each_kind_in_both_halves():
+    kinds = Counter(conversation.kind for conversation in ALL)
+    assert set(kinds) == set(KINDS)
+    assert min(kinds.values()) >= 10
+    assert len(ALL) >= 130
+    halves = Counter((conversation.kind, conversation.split) for conversation in ALL)
+    assert set(halves) == {(kind, split) for kind in KINDS for split in SPLITS}
+    assert min(halves.values()) >= 5
+
+
+def test_ids_and_messages_are_unique():
+    ids = Counter(conversation.id for conversation in ALL)
+    said = Counter(step.say for conversation in ALL for step in conversation.steps if step.say)
+    assert not [name for name, count in (ids + said).items() if count > 1]
+
+
+@pytest.mark.parametrize("conversation", ALL, ids=lambda one: one.id)
+def test_a_conversation_is_well_formed(conversation: Conversation):
+    assert conversation.id.startswith(conversation.kind.replace("_", "-"))
+    assert conversation.zone
+    steps = conversation.steps
+    assert steps
+    assert steps[-1].checks, "nothing is judged at the end"
+    for step in steps:
+        assert bool(step.say) + step.restart + bool(step.filler) == 1
+        assert step.say or not step.checks
+        # Whatever a check names is read: expressions compile, moments and rules are known.
+        failures(
+            step, turn("Something.", schedules=(planned("x", 2026, 11, 18, cron="0 9 * * *"),))
+        )
+    if conversation.kind == "after_restart":
+        assert any(step.restart for step in steps)
+    if conversation.kind == "long_ago":
+        assert any(step.filler >= 240 for step in steps)
+    if conversation.kind == "documents":
+        assert conversation.documents
+    if conversation.kind == "schedule":
+        assert any("schedule" in step.checks for step in steps)
+    if conversation.kind == "remember":
+        assert any(name.startswith("memory") for step in steps for name in step.checks)
+
+
+@pytest.mark.parametrize("conversation", ALL, ids=lambda one: one.id)
+def test_an_echo_of_the_message_does_not_pass(conversation: Conversation):
+    """Else whoever repeats the question, and does nothing, is right."""
+    asked = {"arithmetic", "dates", "honesty", "documents", "schedule", "remember"}
+    if conversation.kind not in asked or conversation.id == "remember-not-small-talk":
+        return
+    last = conversation.steps[-1]
+    if last.checks.get("schedules") == 0 and "answer_has" not in last.checks:
+        return  # a reminder is cancelled: that there is none is the outcome
+    echoes = [failures(step, turn(step.say)) for step in conversation.steps if step.say]
+    assert any(echoes)
+
+
+def test_small_talk_gives_no_answer_away():
+    lines = "\n".join(text for _, text in filler().messages(240))
+    for conversation in ALL:
+        if conversation.kind == "long_ago":
+            checks = conversation.steps[-1].checks
+            assert not any(has(lines, wanted) for wanted in checks["answer_has"]), conversation.id
+
+
+def test_small_talk_takes_turns_and_does_not_repeat_a_pair():
+    messages = filler().messages(240)
+    assert len(messages) == 240
+    assert [role for role, _ in messages[:4]] == ["user", "assistant", "user", "assistant"]
+    pairs = Counter(zip(messages[::2], messages[1::2], strict=True))
+    assert max(pairs.values()) == 1
+
+
+def test_names_that_are_not_known_are_refused():
+    entry = {"id": "x", "split": "tuned", "steps": [{"say": "Hi", "answer_hass": ["a"]}]}
+    with pytest.raises(ValueError, match="answer_hass"):
+        read_conversation(entry, "dates")
+    with pytest.raises(ValueError, match="zone"):
+        read_conversation({"id": "x", "split": "tuned", "zone": "UTC", "steps": []}, "dates")
+
+
+def test_phrases_compile():
+    for expressions in phrases().values():
+        for expression in expressions:
+            re.compile(expression)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I don't know your sister's name.",
+        "I do not have any information about that.",
+        "You haven't told me yet.",
+        "The document does not mention it.",
+        "Could you tell me her name?",
+        "Das weiß ich leider nicht.",
+        "No tengo esa información.",
+        "Je ne sais pas.",
+        "申し訳ありませんが、わかりません。",
+    ],
+)
+def test_admitting_not_to_know(answer: str):
+    assert has(answer, "@unknown")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Your sister's name is Anna. Let me know if you need anything else!",
+        "You had pasta for dinner.",
+        "Dein Auto ist rot.",
+        "Tu perro se llama Toby.",
+        "Votre rendez-vous est à 14 heures.",
+        "お母さんの誕生日は5月3日です。",
+        "遅くなり申し訳ありません、5月3日です。",
+    ],
+)
+def test_an_invention_does_not_admit_anything(answer: str):
+    assert not has(answer, "@unknown")
+
+
+# -- numbers and moments ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("It is 7,006,652.", 7006652),
+        ("7006652", 7006652),
+        ("7 006 652", 7006652),
+        ("7.006.652", 7006652),
+        ("7'006'652", 7006652),
+        ("**1,187**", 1187),
+        ("That makes 96,85 Euro", 96.85),
+        ("96.85 €", 96.85),
+        ("1,234.50", 1234.5),
+        ("1.234,50", 1234.5),
+        ("42.1648 km", 42.16),
+        ("$57.00", 57),
+        ("３９２０円", 3920),
+    ],
+)
+def test_a_number_is_found_however_it_is_written(text: str, wanted: float):
+    assert has(text, wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("17006652", 7006652), ("42.2", 42.16), ("96.80", 96.85), ("1,187,000", 1187), ("", 0)],
+)
+def test_another_number_is_not(text: str, wanted: float):
+    assert not has(text, wanted)
+
+
+def test_separators_that_can_be_read_in_two_ways_are_read_in_both():
+    assert numbers("1,234") == {1234, 1.234}
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("{{weekday today}}", "It is Tuesday."),
+        ("{{weekday +1d}}", "Morgen ist Mittwoch"),
+        ("{{weekday -1d}}", "ayer fue lunes"),
+        ("{{weekday 2027-05-01}}", "on a Saturday"),
+        ("{{weekday +2d}}", "木曜日です"),
+        ("{{date +10d}}", "November 27th, 2026"),
+        ("{{date +10d}}", "the 27th of November"),
+        ("{{date +10d}}", "27.11.2026"),
+        ("{{date +10d}}", "2026-11-27"),
+        ("{{date +1d}}", "le 18 novembre"),
+        ("{{date +1d}}", "11月18日"),
+        ("{{date fri}}", "Friday, November 20"),
+        ("{{days 12-24}}", "37 days"),
+        ("{{days 11-16}}", "364 Tage"),
+        ("{{month today}}", "in November"),
+        ("{{year today}}", "2026"),
+        ("{{time}}", "It is 14:05."),
+        ("{{time}}", "2:06 PM"),
+        ("{{time +90m}}", "15:35"),
+        ("{{time Asia/Tokyo}}", "22:05"),
+    ],
+)
+def test_moments_are_recognised(expression: str, text: str):
+    assert has(text, expand(expression, TUESDAY, TUESDAY + timedelta(seconds=30)))
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("{{weekday +1d}}", "Tuesday"),
+        ("{{weekday +4d}}", "I am satisfied"),
+        ("{{date +10d}}", "November 2, 2027"),
+        ("{{date +1d}}", "18 December"),
+        ("{{time}}", "14:55"),
+        ("{{time}}", "13:05"),
+    ],
+)
+def test_other_moments_are_not(expression: str, text: str):
+    assert not has(text, expand(expression, TUESDAY, TUESDAY + timedelta(seconds=30)))
+
+
+def test_a_conversation_may_begin_at_another_time_of_the_day():
+    conversation = Conversation("x", "dates", "tuned", (), now="10:15")
+    assert (TUESDAY + conversation.shift(TUESDAY)).strftime("%a %H:%M:%S") == "Tue 10:15:00"
+    assert Conversation("x", "dates", "tuned", ()).shift(TUESDAY) == timedelta()
+
+
+# -- schedules -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "schedule"),
+    [
+        ({"in": "20m"}, planned("oven", 2026, 11, 17, 14, 25, 40)),
+        ({"at": "tomorrow 09:00"}, planned("oven", 2026, 11, 18, 9)),
+        ({"at": "fri 15:00"}, planned("oven", 2026, 11, 20, 15)),
+        ({"at": "12-24 16:00"}, planned("oven", 2026, 12, 24, 16)),
+        ({"every": "mon 08:00"}, planned("oven", 2026, 11, 23, 8, cron="0 8 * * 1")),
+        ({"every": "mon 08:00"}, planned("oven", 2026, 11, 23, 8, cron="0 7 * * MON")),
+        ({"every": "mon-fri 07:30"}, planned("oven", 2026, 11, 18, 7, 30, cron="30 7 * * 1-5")),
+        ({"every": "day 21:00"}, planned("oven", 2026, 11, 17, 21, cron="0 21 * * *")),
+        ({"every": "month 1 09:00"}, planned("oven", 2026, 12, 1, 9, cron="0 9 1 * *")),
+    ],
+)
+def test_a_schedule_at_the_right_time(wanted: dict[str, Any], schedule: PlannedMessage):
+    asked = turn("Done.")
+    assert schedule_problem({**wanted, "text": ["oven"]}, [schedule], asked) == ""
+    assert "without" in schedule_problem({**wanted, "text": ["bank"]}, [schedule], asked)
+    assert "none" in schedule_problem(wanted, [], asked)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "schedule"),
+    [
+        ({"in": "20m"}, planned("oven", 2026, 11, 17, 15, 25)),
+        ({"at": "tomorrow 09:00"}, planned("oven", 2026, 11, 18, 10)),
+        ({"at": "tomorrow 09:00"}, planned("oven", 2026, 11, 18, 9, cron="0 9 * * *")),
+        ({"every": "mon 08:00"}, planned("oven", 2026, 11, 23, 8)),
+        ({"every": "mon 08:00"}, planned("oven", 2026, 11, 23, 9, cron="0 8 * * 1")),
+        ({"every": "mon-fri 07:30"}, planned("oven", 2026, 11, 18, 7, 30, cron="30 7 * * *")),
+        ({"every": "day 21:00"}, planned("oven", 2026, 11, 17, 21, cron="not a rule")),
+    ],
+)
+def test_a_schedule_at_another_time(wanted: dict[str, Any], schedule: PlannedMessage):
+    assert schedule_problem(wanted, [schedule], turn("Done."))
+
+
+def test_times_of_a_regular_schedule():
+    times = islice(occurrences("mon,thu 18:00", TUESDAY), 3)
+    assert [f"{time:%a %d}" for time in times] == ["Thu 19", "Mon 23", "Thu 26"]
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+CHECK_CASES: list[tuple[dict[str, Any], TurnResult]] = [
+    ({"answer_has": ["lisbon", "porto"]}, turn("It is Lisbon.")),
+    ({"answer_has_all": ["lisbon", 3]}, turn("Lisbon has 3 of them.")),
+    ({"answer_lacks": ["madrid", 5]}, turn("Lisbon has 3 of them.")),
+    ({"memory_has": ["walnut"]}, turn("Ok.", memory=("The owner is allergic to walnuts.",))),
+    ({"memory_has_all": ["a1", "b2"]}, turn("Ok.", memory=("a1", "b2"))),
+    ({"memory_lacks": ["weather"]}, turn("Ok.", memory=("a",))),
+    ({"schedules": 0}, turn("Ok.")),
+    (
+        {"schedule": [{"in": "20m"}]},
+        turn("Ok.", schedules=[planned("x", 2026, 11, 17, 14, 25)]),
+    ),
+    ({"max_calls": 0}, turn("Ok.")),
+    ({"calls_any": ["search"]}, turn("Ok.", calls=(CallRecord("search", "{}"),))),
+    ({"calls_none": ["search"]}, turn("Ok.", calls=(CallRecord("recall", "{}"),))),
+]
+
+
+@pytest.mark.parametrize(("checks", "result"), CHECK_CASES)
+def test_each_check_passes_and_fails(checks: dict[str, Any], result: TurnResult):
+    step = Step("Say it.", checks=checks)
+    assert failures(step, result) == []
+    name = next(iter(checks))
+    wrong = turn(
+        "Madrid, 5 of them.",
+        memory=("The weather is fine.",),
+        calls=(CallRecord("search", ""),) if name != "calls_any" else (),
+        schedules=(planned("x", 2026, 11, 30),),
+    )
+    assert [problem.partition(":")[0] for problem in failures(step, wrong)] == [name]
+
+
+def test_every_check_is_tried_above():
+    tried = {name for checks, _ in CHECK_CASES for name in checks}
+    assert tried == set(assistant_checks.CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (turn(""), "empty"),
+        (turn('{"name": "search", "arguments": {}}'), "is a call"),
+        (turn('```json\n{"operation": "in"}\n```'), "is a call"),
+        (turn("I'm sorry, but I can't assist with that."), "refusal"),
+        (turn("I didn't say anything about room 512."), "refusal"),
+        (turn("Dabei kann ich dir leider nicht helfen."), "refusal"),
+        (turn("Lo siento, no puedo ayudarte con eso."), "refusal"),
+        (turn("Ok.", problem="no answer within 300 s"), "no answer"),
+        (turn("Ok.", calls=(CallRecord("search", "{}"),) * 9), "9 calls instead of 8"),
+    ],
+)
+def test_what_is_wrong_in_every_turn(result: TurnResult, why: str):
+    assert why in "; ".join(failures(Step("Say it."), result))
+
+
+def test_where_it_cannot_know_a_refusal_is_right():
+    step = Step("What is my sister's name?", checks={"answer_has": ["@unknown"]})
+    assert failures(step, turn("I'm sorry, but I can't help with that.")) == []
+    assert failures(Step("Hi"), turn("How can I help you today?")) == []
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def _result(system: str, name: str, kind: str, *, passed: bool) -> assistant.Result:
+    return assistant.Result(system, name, kind, "tuned", "en", "m", passed)
+
+
+def test_results_are_read_back_and_the_last_counts(tmp_path: Path):
+    path = tmp_path / "results.jsonl"
+    rows = [_result("asterism", "a", "dates", passed=value) for value in (False, True)]
+    path.write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
+    assert [row.passed for row in assistant.read_results(path)] == [True]
+    assert assistant.read_results(tmp_path / "none.jsonl") == []
+
+
+def test_goals():
+    rows = [_result("asterism", str(n), "dates", passed=n < 7) for n in range(10)]
+    rows += [_result("asterism", f"s{n}", "schedule", passed=True) for n in range(10)]
+    rows += [_result("bare", f"s{n}", "schedule", passed=False) for n in range(10)]
+    assert assistant.goals_missed(rows) == ["dates"]
+    table = assistant.report(rows)
+    assert "7 of 10" in table
+    assert "0 of 10" in table
+    assert "missed by asterism: dates" in table
+
+
+def test_options_choose_conversations():
+    options = Namespace(kind=["dates"], split="tuned", only=None, limit=3)
+    found = assistant.chosen(options)
+    assert [(one.kind, one.split) for one in found] == [("dates", "tuned")] * 3
+
+
+# -- the bare loop ---------------------------------------------------------------------------------
+
+
+def _loop(*replies: dict[str, Any] | Exception, **values: Any) -> BareLoop:
+    script = iter(replies)
+
+    async def ask(_body: dict[str, Any]) -> dict[str, Any]:
+        reply = next(script)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    conversation = Conversation("x", "documents", "tuned", (), **values)
+    return BareLoop(conversation, ask, (), lambda: TUESDAY)
+
+
+def _says(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def _calls(name: str, **arguments: Any) -> dict[str, Any]:
+    return _says(f"```json\n{json.dumps({'name': name, 'arguments': arguments})}\n```")
+
+
+async def test_the_bare_loop_runs_calls_until_there_is_an_answer():
+    loop = _loop(_calls("calculator", expression="6 * 7"), _says("42"))
+    assert await loop.say("What is 6 times 7?") == "42"
+    assert [call.name for call in loop.calls] == ["calculator"]
+    assert loop.history[2] == {"role": "tool", "content": "42"}
+    assert "Tuesday, 17 November 2026, 14:05" in loop.history[0]["content"]
+
+
+async def test_the_bare_loop_ends_after_eight_calls():
+    loop = _loop(*[_calls("search", query="x")] * 9)
+    await loop.say("Look.")
+    assert len(loop.calls) == 8
+
+
+async def test_the_bare_loop_drops_the_oldest_where_the_window_is_too_small():
+    loop = _loop(ContextExceeded(), _says("Yes."))
+    loop.add(filler().messages(40))
+    assert await loop.say("Are you there?") == "Yes."
+    assert len(loop.history) < 42
+    assert loop.history[0]["role"] == "user"
+
+
+def test_tools_of_the_bare_loop():
+    loop = _loop(documents={"lease.md": "# Lease\n\nThe deposit is 1,740 euros.\n\nNo pets."})
+
+    def run(name: str, **arguments: Any) -> str:
+        return loop.run(CallRecord(name, json.dumps(arguments)))
+
+    assert run("recall", operation="insert", text="Has a cat.") == "Stored."
+    assert run("recall", operation="search", text="which cat") == "Has a cat."
+    assert run("search", query="deposit") == "lease.md: The deposit is 1,740 euros."
+    assert run("schedule", operation="in", when="20 minutes", message="oven").startswith(
+        "Scheduled"
+    )
+    assert run("schedule", operation="at", when="2026-11-18T09:00", message="bank")
+    assert run("schedule", operation="every", when="0 8 * * 1", message="bins")
+    asked = turn("Done.")
+    wanted = [{"in": "20m"}, {"at": "tomorrow 09:00"}, {"every": "mon 08:00"}]
+    plans = list(loop.schedules.values())
+    assert [schedule_problem(one, plans, asked) for one in wanted] == ["", "", ""]
+    assert "oven" in run("schedule", operation="list")
+    assert run("schedule", operation="cancel", id="s1") == "Cancelled."
+    assert "did not work" in run("schedule", operation="at", when="soon", message="x")
+    assert "no tool" in run("fly")
+
+
+def test_calls_are_read_from_the_wire_form_and_from_text():
+    function = {"name": "search", "arguments": '{"query": "x"}'}
+    wire = {"content": "", "tool_calls": [{"id": "c1", "function": function}]}
+    assert read_calls(wire) == [("c1", CallRecord("search", '{"query": "x"}'))]
+    assert read_calls(_calls("search", query="x")) == [("", CallRecord("search", '{"query": "x"}'))]
+    assert read_calls(_says('{"name": "x"')) == []
+    assert read_calls(_says("Nothing to call.")) == []
