@@ -33,11 +33,11 @@ from asterism import (
     PastMessage,
     Signal,
 )
-from asterism.config import Settings
 from asterism.models.embedded import Embedded
 from asterism.models.embedded.weights import WeightsDirectory, manifest
 from bench.assistant_bare import TOOLS, BareLoop, ContextExceeded
 from bench.assistant_checks import (
+    DIRECTORY,
     KINDS,
     SPLITS,
     CallRecord,
@@ -123,9 +123,7 @@ class AsterismSession:
         self._port = port
         self._timeout = timeout
         self._clock = ConversationClock(conversation)
-        self._settings: dict[str, object] = {"model": f"embedded:{model}"}
-        if "timezone" in Settings.model_fields:
-            self._settings["timezone"] = conversation.timezone
+        self._settings = {"model": f"embedded:{model}", "timezone": conversation.timezone}
         self._place = tempfile.TemporaryDirectory(prefix="asterism-bench-")
         self._stack = AsyncExitStack()
         self._home: Asterism
@@ -506,6 +504,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kind", action="append", choices=KINDS, help="may be given again")
     parser.add_argument("--only", action="append", metavar="ID", help="may be given again")
     parser.add_argument("--split", choices=SPLITS, help="conversations of one half")
+    parser.add_argument(
+        "--directory", type=Path, default=DIRECTORY, help="conversations of your own, by kind"
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="the first N of each kind")
     parser.add_argument("--model", default=recommended, help=f"weights (default: {recommended})")
     parser.add_argument("--bare", action="store_true", help="the bare loop, too")
@@ -524,7 +525,7 @@ def chosen(options: argparse.Namespace) -> list[Conversation]:
     for kind in options.kind or KINDS:
         some = [
             conversation
-            for conversation in conversations()
+            for conversation in conversations(options.directory)
             if conversation.kind == kind
             and (options.split is None or conversation.split == options.split)
             and (not options.only or conversation.id in options.only)
@@ -539,8 +540,6 @@ def main() -> int:
     if WeightsDirectory().path(options.model) is None:
         print(f'{options.model} is not here. Get it with "asterism model pull {options.model}".')
         return 1
-    if "timezone" not in Settings.model_fields:
-        print("There is no setting `timezone`: this agent cannot know the owner's zone.")
     path = options.resume or options.json
     results: list[Result] = []
     if options.resume is not None:

@@ -510,6 +510,7 @@ class _KeepRules:
     at_end: re.Pattern[str]
     lasting: re.Pattern[str]
     passing: re.Pattern[str]
+    corrects: re.Pattern[str]
 
 
 _ASKS_WHETHER = re.compile(
@@ -518,6 +519,7 @@ _ASKS_WHETHER = re.compile(
     re.IGNORECASE,
 )
 _UNSPACED = frozenset({"zh", "ja"})
+_SIGH = r"(?:[aou]+[hgr]+|h?mm+|u[hm]+|ähm?|eh|ach|ay|uy)?[,.!… ]*"
 
 
 @cache
@@ -528,6 +530,7 @@ def _keep_rules() -> _KeepRules:
     lasting: list[str] = []
     passing: list[str] = []
     at_end: list[str] = []
+    corrects: list[str] = []
     for name, rules in languages.items():
         # Words end where a letter does not follow, in scripts that part them.
         end, space = ("", r"[,，:：\s]*") if name in _UNSPACED else (r"(?!\w)", r"[\s:,–-]+")
@@ -540,6 +543,7 @@ def _keep_rules() -> _KeepRules:
         lasting.append(f"{start}{_one_of(rules['lasting'], end)}.+")
         passing += [f"(?<!\\w){word}{end}" if end else word for word in rules["passing"]]
         at_end += rules.get("at_end", [])
+        corrects.append(f"{_SIGH}{start}{_one_of(rules['corrects'], end)}")
     return _KeepRules(
         re.compile(_one_of(requests), re.IGNORECASE),
         re.compile(
@@ -548,6 +552,7 @@ def _keep_rules() -> _KeepRules:
         ),
         re.compile(_one_of(lasting), re.IGNORECASE | re.DOTALL),
         re.compile(_one_of(passing), re.IGNORECASE),
+        re.compile(_one_of(corrects), re.IGNORECASE),
     )
 
 
@@ -623,6 +628,115 @@ def lasting_facts(text: str) -> list[str]:
         ):
             found.append(sentence)
     return found[:_MAX_KEPT]
+
+
+_MAX_CORRECTION = 160
+"""Characters; a longer message tells something of its own."""
+
+
+def is_correction(text: str) -> bool:
+    """Tell whether a message seems to put right what was said before: "no, 41", "I meant Tom"."""
+    plain = text.strip().replace("’", "'")
+    if not plain or len(plain) > _MAX_CORRECTION or plain[-1] in "?？؟":
+        return False
+    return _keep_rules().corrects.match(plain) is not None or correction_in(plain) is not None
+
+
+def is_question(text: str) -> bool:
+    """Tell whether a message asks something, with or without a question mark."""
+    return _QUESTION.search(text) is not None
+
+
+_QUESTION = re.compile(
+    r"[?\uff1f\u061f]|^\W*(?:what|whats|which|who|whos|whose|when|where|why|how|do you|did|does|is"
+    r"|was|are|tell me|remind me (?:what|when|where|who|how|which)|wie|wer|wo|wann|was|welche\w*"
+    r"|wei(?:ss|ß)t|que|qué|qui[eé]n|cu[aá]ndo|d[oó]nde|cu[aá]l|c[oó]mo|a qu[eé]|qui|quand|o[uù]"
+    r"|quel\w*|comment|chi|dove|quando|quale|come|a che|quem|onde|qual|como)\b"
+    r"|何|いつ|どこ|誰|だれ|どの|どれ|いくら|いくつ|ですか|ますか|什么|哪|谁|几|多少|吗",
+    re.IGNORECASE,
+)
+
+
+_DAY_NAMES = (
+    r"(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch"
+    r"|lunes|martes|mi[eé]rcoles|jueves|viernes|s[aá]bado|domingo|lundi|mardi|mercredi|jeudi"
+    r"|vendredi|samedi|dimanche|luned[iì]|marted[iì]|mercoled[iì]|gioved[iì]|venerd[iì]|sabato"
+    r"|domenica|(?:segunda|ter[cç]a|quarta|quinta|sexta)(?:-feira)?|tomorrow|today|morgen|heute"
+    r"|[月火水木金土日]曜日?"
+)
+_MONTH_NAMES = (
+    r"january|february|march|april|may|june|july|august|september|october|november|december"
+    r"|januar|februar|m[aä]rz|mai|juni|juli|oktober|dezember|enero|febrero|marzo|abril|mayo|junio"
+    r"|julio|agosto|septiembre|octubre|noviembre|diciembre|janvier|f[eé]vrier|mars|avril|juin"
+    r"|juillet|ao[uû]t|septembre|octobre|novembre|d[eé]cembre"
+)
+_NUMBER_NAMES = (
+    r"two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|zwei|drei|vier|f[uü]nf|sechs|sieben"
+    r"|acht|neun|zehn|elf|zw[oö]lf|dos|tres|cuatro|cinco|siete|ocho|nueve|diez|deux|trois|quatre"
+    r"|cinq|sept|huit|neuf|dix"
+)
+_VALUES = (
+    re.compile(rf"\b(?:{_DAY_NAMES})\b", re.IGNORECASE),
+    re.compile(rf"\b(?:{_MONTH_NAMES})\b", re.IGNORECASE),
+    re.compile(r"(?<![\d:.])\d{1,2}(?:[:.h]\d{2}(?!\d)(?: ?[ap]m\b)?| ?[ap]m\b)", re.IGNORECASE),
+    re.compile(r"(?<![A-Za-z\d.,])[A-Za-z]*\d(?:[A-Za-z\d]|[.,:/-](?=\d))*"),
+    re.compile(rf"\b(?:{_NUMBER_NAMES})\b", re.IGNORECASE),
+    # Names stand within a sentence; at its beginning every word has a capital letter.
+    re.compile(r"(?<![.!?…] )(?<!^)(?<!\w)[A-ZÀ-Þ][a-zà-ÿ-]{1,30}(?: [A-ZÀ-Þ][a-zà-ÿ-]{1,30})*"),
+)
+"""Kinds of values of which one may take the place of another."""
+_NO_NAMES_OF_PEOPLE = frozenset(("I", "I'm", "I'll", "Ich", "Uhr", "OK"))
+_CLOCK = re.compile(r"\d{1,2} ?(?P<half>[ap]m)", re.IGNORECASE)
+
+
+def put_right(statement: str, correction: str) -> str | None:
+    """Return a statement with the value that a correction names; None if it is not clear.
+
+    "The choir meets on Wednesday" and "no, Thursday" make "The choir meets on Thursday". It is
+    clear where the statement has one value of a kind and the correction one other, or where the
+    same word stands beside both ("12 tiles", "it was 15 tiles").
+    """
+    swap = correction_in(correction)
+    if swap is not None:
+        right = _replaced(statement, swap[1], swap[0])
+        if right != statement:
+            return right
+    for pattern in _VALUES:
+        old = list(pattern.finditer(statement))
+        there = {match[0].casefold() for match in old}
+        new = {
+            match[0].casefold(): match
+            for match in pattern.finditer(correction)
+            if match[0].casefold() not in there and match[0] not in _NO_NAMES_OF_PEOPLE
+        }
+        if not old or len(new) != 1:
+            continue
+        (match,) = new.values()
+        if len(there) > 1:
+            old = [value for value in old if _neighbours(value) & _neighbours(match)]
+        if len({value[0].casefold() for value in old}) == 1:
+            return _replaced(statement, old[0][0], _value_for(match[0], old[0][0]))
+    return None
+
+
+def _replaced(statement: str, old: str, new: str) -> str:
+    # Scripts without spaces have letters right beside a value.
+    bounds = r"(?<![A-Za-zÀ-ÿ\d])", r"(?![A-Za-zÀ-ÿ\d])"
+    return re.sub(re.escape(old).join(bounds), lambda _: new, statement, flags=re.IGNORECASE)
+
+
+def _neighbours(value: re.Match[str]) -> set[tuple[str, str]]:
+    """Return the words around a value, such as "tiles" after "12 tiles"."""
+    before = re.search(r"([^\W\d_]{2,})\s$", value.string[: value.start()])
+    after = re.match(r"\s([^\W\d_]{2,})", value.string[value.end() :])
+    places = (("before", before), ("after", after))
+    return {(place, found[1].casefold()) for place, found in places if found is not None}
+
+
+def _value_for(new: str, old: str) -> str:
+    """Return a time of day with the half of the day of the one whose place it takes."""
+    clock = _CLOCK.fullmatch(old)
+    return new + clock["half"] if clock is not None and new.isdigit() else new
 
 
 def correction_in(text: str) -> tuple[str, str] | None:

@@ -447,11 +447,14 @@ async def enter(
 
 
 async def has_more_to_find(live: LiveAgent, profile: Profile) -> bool:
-    """Tell whether an agent's memory has something that a model with this profile is not sent.
+    """Tell whether a search may find something that a model with this profile has not before it.
 
-    A young agent has not: all that was said to it is in its context, so a search is not worth it.
+    A young agent has nothing else: all that was said to it is in its context, so a search is not
+    worth it. A small model overlooks what is there, and is told it again beside its question.
     """
     context = live.context
+    if profile.compact and (context.tail.wires or context.shown):
+        return True
     left_out = context.tail.sent(profile, upcoming=True)
     if context.epoch.first_seq > 1 or left_out or context.referable:
         return True

@@ -16,12 +16,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from asterism.errors import AsterismError, ConfigError
-from asterism.memory.facts import asked_to_keep
+from asterism.memory.facts import (
+    asked_to_keep,
+    is_correction,
+    is_question,
+    lasting_facts,
+    put_right,
+)
 from asterism.plugins import load
 from asterism.ports import Judgement, JudgementKind, ProcessorCall, ProcessorNote, TurnView
 from asterism.records import dataclass
 from asterism.times import local_day, zone_named
-from asterism.tools.builtin.control import read_reminders
+from asterism.tools.builtin.control import LATEST, read_reminders
 from asterism.tools.builtin.memory import hit_excerpt, origin_note
 from asterism.turns.context import BYTES_PER_TOKEN
 from asterism.types.search import Hit, HitKind, Query
@@ -290,9 +296,8 @@ class Calculations:
         from asterism.tools.calculator.questions import facts_about, is_about_time, time_now
 
         notes: list[ProcessorNote] = []
-        facts = facts_about(
-            turn.message, turn.previous, turn.now_ms, turn.zone, tell_now=turn.compact
-        )
+        message = corrected_message(turn) or turn.message
+        facts = facts_about(message, turn.previous, turn.now_ms, turn.zone, tell_now=turn.compact)
         if facts:
             opening = "Worked out exactly, tell each:" if len(facts) > 1 else "Worked out exactly:"
             text = f"{opening} {'; '.join(facts)}."
@@ -318,31 +323,53 @@ class Reminders:
         """Return the calls of `schedule`; mostly none."""
         if not turn.compact:
             return []
-        return [
+        calls: list[ProcessorCall] = []
+        corrected = corrected_message(turn)
+        zone = zone_named(turn.zone)
+        reminders = read_reminders(corrected or turn.message, turn.now_ms, zone)
+        if corrected and len(reminders) == 1:
+            old = {"operation": "cancel", "id": LATEST}
+            calls.append(ProcessorCall("schedule", old, "the message corrects the reminder"))
+        calls += (
             ProcessorCall(
                 "schedule",
                 {"operation": reminder.operation, "when": reminder.when, "message": reminder.text},
                 "the message asks for a reminder",
             )
-            for reminder in read_reminders(turn.message, turn.now_ms, zone_named(turn.zone))
-        ]
+            for reminder in reminders
+        )
+        return calls
+
+
+def corrected_message(turn: TurnView) -> str:
+    """Return the message before this one with what this one puts right; empty if it does not."""
+    if not turn.previous or not is_correction(turn.message):
+        return ""
+    return put_right(turn.previous[0], turn.message) or ""
 
 
 # -- the built-in processor that keeps what it is told to keep -------------------------------------
 
 
 class Remember:
-    """Carries out "remember …" before the agent answers."""
+    """Carries out "remember …" before the agent answers, and corrects what was kept just before."""
 
     async def process(self, turn: TurnView) -> Sequence[ProcessorCall]:
         """Return a call of `remember` for each thing that the message asks to be kept."""
         message = turn.message
         if is_too_short(message) or message.startswith(SCHEDULED) or not turn.trust.trusted:
             return []
-        return [
+        calls = [
             ProcessorCall("remember", {"fact": fact}, "the message asks to keep it")
             for fact in asked_to_keep(message)
         ]
+        if turn.previous and is_correction(message):
+            before = turn.previous[0]
+            for fact in dict.fromkeys((*asked_to_keep(before), *lasting_facts(before))):
+                if right := put_right(fact, message):
+                    values = {"fact": right, "replaces": fact}
+                    calls.append(ProcessorCall("remember", values, "the message corrects it"))
+        return calls
 
 
 _LEAST_WORDS = 3
@@ -366,6 +393,9 @@ _MAX_ASKED = 600
 _MAX_BEFORE = 200
 """How many characters of the message before it, where a message refers to that."""
 _FEW_TERMS = 3
+_MAX_QUOTED = 240
+"""How many characters a text may have that is told again although it is in the context."""
+_MAX_QUOTES = 2
 _LEAST_QUOTED = 60
 """A hit of which fewer characters fit is not told."""
 _OPENING = (
@@ -411,27 +441,39 @@ class Recall:
     """Puts before a message what the agent's memory has on it."""
 
     async def process(self, turn: TurnView) -> Sequence[ProcessorNote]:
-        """Return one note with the hits that are likely to matter; mostly none."""
+        """Return a note with the hits that are likely to matter; mostly none.
+
+        A small model overlooks what stands in its context, and is told it again.
+        """
         if turn.search is None or not turn.message.strip():
             return []
         options = RecallOptions.read(turn.options, turn.room, compact=turn.compact)
-        hits: list[Hit] = []
+        notes: list[ProcessorNote] = []
+        if turn.compact and (corrected := _corrected_statement(turn)):
+            return [ProcessorNote(f'Your owner corrects it: "{corrected}"', "it is a correction")]
         for asked in _questions(turn):
-            hits = await _find(turn, asked, options)
-            if hits:
+            domains = (*options.domains, "blocks") if turn.compact else options.domains
+            result = await turn.search(Query(asked, domains, limit=options.hits + _SPARE))
+            lines = list(_fitting(_new_hits(turn, result.hits, options), options))
+            if lines:
+                texts = [_OPENING, *(line for _, line in lines)]
+                notes.append(_note("\n".join(texts), [hit for hit, _ in lines]))
+            if turn.compact and is_question(turn.message):
+                again = _seen_hits(turn, result.hits, options)
+                if again:
+                    notes.append(_note(_quotation(again), again))
+            if notes:
                 break
-        lines = list(_fitting(hits, options))
-        if not lines:
-            return []
-        told = [hit for hit, _ in lines]
-        return [
-            ProcessorNote(
-                "\n".join([_OPENING, *(line for _, line in lines)]),
-                why="; ".join(_reason(hit) for hit in told),
-                sources=tuple(hit.source for hit in told),
-                origins=tuple(hit.id for hit in told),
-            )
-        ]
+        return notes
+
+
+def _note(text: str, hits: Sequence[Hit]) -> ProcessorNote:
+    return ProcessorNote(
+        text,
+        why="; ".join(_reason(hit) for hit in hits),
+        sources=tuple(hit.source for hit in hits),
+        origins=tuple(hit.id for hit in hits),
+    )
 
 
 def _questions(turn: TurnView) -> Iterator[str]:
@@ -454,21 +496,78 @@ def _questions(turn: TurnView) -> Iterator[str]:
         yield f"{before} {message}"
 
 
-async def _find(turn: TurnView, asked: str, options: RecallOptions) -> list[Hit]:
-    """Return the hits that are worth telling, the best first."""
-    assert turn.search is not None
-    result = await turn.search(Query(asked, options.domains, limit=options.hits + _SPARE))
+def _new_hits(turn: TurnView, hits: Sequence[Hit], options: RecallOptions) -> list[Hit]:
+    """Return the hits that are worth telling and not in the context, the best first."""
     said = {_plain(text) for text in (turn.message, *turn.previous)}
     found: list[Hit] = []
-    for hit in result.hits:
+    for hit in hits:
         text = _plain(hit.text)
         likely = hit.relevance is not None and hit.relevance >= options.threshold
         if not likely or text in said or hit.id.startswith(f"{turn.turn_id}#"):
             continue
         said.add(text)
-        if not turn.in_context(hit):
+        if hit.kind is not HitKind.BLOCK and not turn.in_context(hit):
             found.append(hit)
     return found[: options.hits]
+
+
+def _seen_hits(turn: TurnView, hits: Sequence[Hit], options: RecallOptions) -> list[Hit]:
+    """Return what people said that is in the context and likely matters, in its order.
+
+    What put one of them right later is among them, though it may have no word of the question.
+    """
+    mine = [
+        hit
+        for hit in hits
+        if hit.speaker != turn.agent.name
+        and not hit.id.startswith(f"{turn.turn_id}#")
+        and len(hit.text) <= _MAX_QUOTED
+        and not hit.text.rstrip().endswith(("?", "\uff1f"))
+        and (hit.kind is HitKind.BLOCK or turn.in_context(hit))
+    ]
+    likely = [hit for hit in mine if (hit.relevance or 0) >= options.threshold and not hit.beside]
+    if not likely:
+        return []
+    first = min(hit.at_ms for hit in likely)
+    likely = likely[:_MAX_QUOTES] + [
+        hit
+        for hit in mine
+        if hit not in likely[:_MAX_QUOTES]
+        and hit.kind is HitKind.MESSAGE
+        and hit.at_ms >= first
+        and is_correction(hit.text)
+    ]
+    return sorted(likely, key=lambda hit: (hit.kind is HitKind.MESSAGE, hit.at_ms, hit.id))
+
+
+def _corrected_statement(turn: TurnView) -> str:
+    """Return what was said last, by the owner or the agent, as a correction of it puts it right."""
+    if not is_correction(turn.message):
+        return ""
+    statements = [text for text in turn.previous if text.strip()[-1:] not in ("?", "\uff1f")]
+    rights = (put_right(text, turn.message) for text in statements if len(text) <= _MAX_QUOTED)
+    return next(filter(None, rights), "")
+
+
+def _quotation(hits: Sequence[Hit]) -> str:
+    """Return what was said before, the latest last, as far as it was put right since."""
+    statements: list[str] = []
+    corrections: list[str] = []
+    for text in dict.fromkeys(" ".join(hit.text.split()) for hit in hits):
+        if not statements or not is_correction(text):
+            statements.append(text)
+            continue
+        for place in reversed(range(len(statements))):
+            if right := put_right(statements[place], text):
+                statements[place] = right
+                break
+        else:
+            corrections.append(text)
+    quoted = "; ".join(f'"{text}"' for text in statements)
+    if not corrections:
+        return f"Your owner said before: {quoted}"
+    last = ", ".join(f'"{text}"' for text in corrections)
+    return f"Your owner said {quoted}, and then corrected it: {last}. The correction is right."
 
 
 def _plain(text: str) -> str:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import unicodedata
 from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
+from asterism.memory.facts import is_question
 from asterism.models.embedded.supervisor import StopGeneration
 from asterism.ports import RequestPart
 from asterism.records import dataclass
@@ -65,10 +65,11 @@ _STYLE = (
 )
 _TIME_TOLD = f"{MARK} Now it is "
 _UNKNOWN = f"{MARK} Unless it is said above, you do not know this about your owner: then say so."
+_MAY_BE_KNOWN = (
+    f"{MARK} If it is said above, answer with that. If not, say that you do not know it."
+)
 _WORKED_OUT = f"{MARK} Worked out exactly, tell each: it was a Sunday; it is a week ago."
 _PLAIN_EXAMPLES = (
-    ("user", f"私の血液型は何ですか？\n{_UNKNOWN}"),
-    ("assistant", "わかりません。まだ教えてもらっていません。"),
     ("user", f"¿Cuál es mi comida favorita?\n{_UNKNOWN}"),
     ("assistant", "No lo sé, todavía no me lo has dicho."),
     ("user", "Heute war viel los."),
@@ -77,6 +78,10 @@ _PLAIN_EXAMPLES = (
     ("assistant", "It was a Sunday, and it is a week ago."),
     ("user", f"What is my brother's name?\n{_UNKNOWN}"),
     ("assistant", "I don't know your brother's name. You have not told me yet."),
+    ("user", "the spare bobbins are in the biscuit tin"),
+    ("assistant", "Good to know!"),
+    ("user", f"where did i put those bobbins?\n{_MAY_BE_KNOWN}"),
+    ("assistant", "They are in the biscuit tin."),
     ("user", "The neighbours expect snow, but we hope for sun."),
     ("assistant", "Then let us hope for sun!"),
 )
@@ -215,7 +220,6 @@ def render(request: ModelRequest) -> EmbeddedPrompt:
         if conversation and conversation[0].get("role") == "system"
         else ""
     )
-    known = _content_words(system)
     if summaries:
         listed = "\n".join(summary.line for summary in summaries.values()) if few else ""
         system = f"{system}\n\nTools:\n{listed}\n\n{_RULE}" if few else f"{system}\n\n{_RULE}"
@@ -225,7 +229,7 @@ def render(request: ModelRequest) -> EmbeddedPrompt:
         messages.add("system", system.strip())
         for role, text in _EXAMPLES if summaries else _PLAIN_EXAMPLES:
             messages.add(role, text)
-    introduced = _add_conversation(messages, conversation, summaries, known, few=few)
+    introduced = _add_conversation(messages, conversation, summaries, few=few)
     names = tuple(summaries) if few else tuple(introduced[-MAX_TOOLS:])
     if chosen:
         messages.add(
@@ -245,7 +249,6 @@ def _add_conversation(
     messages: _MessageList,
     conversation: list[dict[str, Any]],
     summaries: dict[str, ToolSummary],
-    known: set[str],
     *,
     few: bool,
 ) -> list[str]:
@@ -266,7 +269,10 @@ def _add_conversation(
                 continue
             name = called.get(str(message.get("tool_call_id")), "a tool")
             messages.add(
-                "user", f"[result of {name}] {text}" if summaries else f"{MARK} {name}: {text}"
+                "user",
+                f"[result of {name}] {text}"
+                if summaries
+                else f"{MARK} {name}: {text}\nAnswer my message with this.",
             )
         else:
             note = "" if few else _introduce(text, summaries, introduced)
@@ -274,7 +280,7 @@ def _add_conversation(
             messages.add("user", said)
             if not summaries and role == "user":
                 told = any(not note.startswith(_TIME_TOLD) for note in notes)
-                notes += _hints(said, said_before, known, told=told)
+                notes += _hints(said, said_before, told=told)
                 said_before.append(said)
             messages.add_all("user", notes)
             if note:
@@ -283,85 +289,45 @@ def _add_conversation(
     return introduced
 
 
-def _hints(said: str, said_before: list[str], known: set[str], *, told: bool) -> list[str]:
+def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
     """Return what helps a small model to answer a message.
 
     Args:
         said: The message.
         said_before: What its owner said before it.
-        known: The words of the system prompt, which may tell of the owner.
         told: Whether the model is told something about the message anyway.
     """
-    hints = _quotes(said, said_before)
-    asked = _QUESTION.search(said) and _OWN.search(said)
-    if asked and not hints and not told and not known & _content_words(said):
-        hints.append(_UNKNOWN)
+    hints: list[str] = []
+    if not told and is_question(said) and _OWN.search(said) and not _ADVICE.search(said):
+        statements = [text for text in said_before if len(text) <= _MAX_QUOTED]
+        statements = [text for text in statements if not text.rstrip().endswith(("?", "\uff1f"))]
+        if statements:
+            quoted = "; ".join(f'"{text}"' for text in statements[-_MAX_QUOTES:])
+            hints.append(f"{MARK} Your owner said before: {quoted}")
+        hints.append(_MAY_BE_KNOWN if statements else _UNKNOWN)
     if language := _LANGUAGES.get(language_of(said, least=2)):
         hints.append(f"(Answer in {language}.)")
     return hints
 
 
 _OWN = re.compile(
-    r"\b(?:my|mine|our|(?:did|have|had|do) (?:i|we)|mein\w*|unser\w*|(?:hab|habe|hatte|bin) ich"
-    r"|mis?|m[ií]os?|nuestr\w+|mon|ma|mes|notre|nos|ai-je|mi[oae]i?|nostr\w|meus?|minhas?|noss\w+)\b"
+    r"\b(?:my|mine|our|(?:did|have|had|do|am|are|was|were) (?:i|we)|mein\w*|unser\w*"
+    r"|(?:hab|habe|hatte|bin|war|haben|hatten|waren) (?:ich|wir)|mis?|m[ií]os?|nuestr\w+"
+    r"|he|hemos|tengo|tenemos|dije|dej[eé]|puse|mon|ma|mes|notre|nos|ai-je|j'ai|avons-nous"
+    r"|mi[oae]i?|nostr\w|ho|abbiamo|meus?|minhas?|noss\w+|tenho|deixei)\b"
     r"|私の|僕の|俺の|うちの|母の|父の|妹の|我的|我妈|我爸",
     re.IGNORECASE,
 )
 """How a question is about the one who asks it."""
-
-
-def _quotes(question: str, said_before: list[str]) -> list[str]:
-    """Return a note with what the owner said before on a question, the latest last.
-
-    It stands in the conversation anyway, but a small model finds it better right behind the
-    question.
-    """
-    wanted = _content_words(question)
-    if not wanted or not _QUESTION.search(question):
-        return []
-    weights = {
-        place: sum(map(len, wanted & _content_words(text)))
-        for place, text in enumerate(said_before)
-        if len(text) <= _MAX_QUOTED and not text.rstrip().endswith(("?", "\uff1f"))
-    }
-    best = max(weights.values(), default=0)
-    places = [place for place, weight in weights.items() if weight and weight >= best * 0.6]
-    if not places:
-        return []
-    quoted = "; then: ".join(f'"{said_before[place]}"' for place in places[-_MAX_QUOTES:])
-    return [f"{MARK} Your owner said before: {quoted}"]
-
-
-def _content_words(text: str) -> set[str]:
-    """Return what tells a text from others: its longer words, and pairs of characters."""
-    plain = "".join(
-        char
-        for char in unicodedata.normalize("NFKD", text.lower())
-        if not unicodedata.combining(char)
-    )
-    stems = {_stem(word) for word in re.findall(r"[a-z]{4,}|\d{2,}", plain)}
-    words = {stem for stem in stems if not _FREQUENT.fullmatch(stem)}
-    characters = "".join(re.findall(r"[\u30a0-\u30ff\u4e00-\u9fff]+", text))
-    return words | {characters[place : place + 2] for place in range(len(characters) - 1)}
-
-
-_MAX_QUOTED = 240
-"""Characters; a longer text is not quoted again."""
-_MAX_QUOTES = 2
-_QUESTION = re.compile(
-    r"[?\uff1f]|^\W*(?:what|whats|which|who|whose|when|where|why|how|do you|did|does|is|was|wie|wer"
-    r"|wo|wann|welche\w*|weisst|que|quien|cuando|donde|cual|qui|quand|ou|quel\w*|chi|dove|quando"
-    r"|quale|quem|onde|qual)\b",
+_ADVICE = re.compile(
+    r"\b(?:should|could|can|would|may|might|kann|soll\w*|k[oö]nn\w*|darf|puedo|debo|deber\w*|podr\w+"
+    r"|peux|dois|pourrais|posso|devo|dovrei|deveria)\b",
     re.IGNORECASE,
 )
-_FREQUENT = re.compile(
-    r"about|again|avec|been|como|could|cual|cuando|dans|dass|dein|della|does|dond|dove|eine"
-    r"|einen|einer|esta|este|from|habe|haben|hast|have|know|many|mein|meu|mine|minha|mon|much"
-    r"|name|nella|noch|nochmal|onde|para|pour|qual|quale|quand|quando|quant|quel|quell|remember"
-    r"|said|sein|seu|should|sind|sono|tell|tengo|than|that|them|then|there|they|this|tien|wann"
-    r"|weisst|welch|were|what|when|where|which|whose|wieviel|will|with|would|your"
-)
-"""Words, without their endings, that say little about what a question is about."""
+"""How a question asks for advice, which is no fact about its owner."""
+_MAX_QUOTED = 240
+"""Characters; a longer text is not quoted again."""
+_MAX_QUOTES = 3
 
 
 def _offer(chosen: dict[str, ToolSummary], *, ruled: bool, required: bool) -> str:

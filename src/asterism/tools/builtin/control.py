@@ -29,12 +29,15 @@ from asterism.types.permissions import Effect, EffectKind, ToolEffect
 from asterism.types.turns import MessageOrigin, Notice, message_wire
 
 _MAX_DELAY = 36_500 * DAY
+LATEST = "latest"
+"""Stands for the id of the schedule that was made last."""
 
 # -- schedule --------------------------------------------------------------------------------------
 
 _REMINDER = (
-    r"\br[eimnd]{4,6} me\b|\b(?:set|create|add|make)\b[\w ]{0,20}\breminder\b"
-    r"|\b(?:ping|nudge|wake|alert|notify) me\b"
+    r"\br[eimnd]{4,6} me\b|\b(?:ping|nudge|wake|alert|notify|buzz) me\b"
+    r"|\b(?:(?:i|i'd|we|(?:could|can|would) (?:you|i)) )?(?:please )?(?:set|create|add|make|need|want"
+    r"|give me|send me|like|get)\b[\w' ]{0,20}\b(?:reminder|nudge)\b"
     r"|\bdon'?t let me forget\b|\b(?:set|start) (?:an?|the) [\w ]{0,15}?(?:timer|alarm)\b"
     r"|\berinner\w* (?:mich|uns)\b|\bweck\w* (?:mich|uns)\b"
     r"|\bstell\w* [\w ]{0,20}(?:timer|wecker)\b"
@@ -122,7 +125,7 @@ async def schedule(
         operation: at (a time), in (a duration), every (a rule), list, or cancel.
         when: Local time. at: "tomorrow at 9", "18:30". in: "20 minutes". every: "Monday at 8".
         message: What to tell yourself then.
-        id: For cancel: which schedule.
+        id: For cancel: which schedule, or "latest".
     """
     if operation == "list":
         return await _list_schedules(ctx)
@@ -170,6 +173,8 @@ async def _list_schedules(ctx: ToolContext) -> str:
 
 async def _cancel_schedule(ctx: ToolContext, id: str) -> str:
     entries = await _visible_schedules(ctx)
+    if id == LATEST and entries:
+        id = max(entries, key=lambda entry: (entry.created_at_ms, entry.id)).id
     entry = next((entry for entry in entries if entry.id == id), None)
     if entry is not None:
         _check_cancel(ctx, entry)
@@ -235,7 +240,7 @@ class Reminder:
 
 
 _NOT_WANTED = re.compile(
-    r"\b(?:what|which|list|show|cancel|delete|remove|stop|don'?t|do not|never|did|not|welche[rsn]?"
+    r"\b(?:what|which|do i|do we|is there|are there|any|list|show|cancel|delete|remove|stop|don'?t|do not|never|did|not|welche[rsn]?"
     r"|zeig\w*|l[oö]sch\w*|nicht|kein\w*|qu[eé]|no|muestra|quels?|ne|pas|annule|supprime|quali|non"
     r"|annulla|cancella|quais|n[aã]o|cancel[ae])\b|ないで|不要|别",
     re.IGNORECASE,

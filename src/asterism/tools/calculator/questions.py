@@ -69,7 +69,7 @@ def facts_about(
         return []
     question = _question(message, previous, to_datetime(now, zone_named(zone)))
     found: list[str] = []
-    for rule in (_sums, _percentages, _rates, _prices):
+    for rule in (_sums, _percentages, _rates, _proportions, _prices, _shares):
         found += (fact for fact in rule(question) if fact not in found)
     converted = [] if asks_for_a_day(question.text) else list(_conversions(question))
     found += converted
@@ -135,7 +135,7 @@ _ASKING = re.compile(
     r"[?\uff1f]|\b(?:what|whats|how|calculate|compute|work out|convert|solve|multiply|divide|split"
     r"|subtract|add|which|when|was|wie|wieviel|welche[rsn]?|wann|rechne|berechne|teile|addiere"
     r"|cuant[oa]s?|calcula|cual|que|combien|calcule|quel(?:le)?|quant[oaie]|calcola|qual|quais"
-    r"|hoeveel)\b|何|いくつ|いくら|計算|多少|几|計算|计算|等于|は\s*$",
+    r"|hoeveel|suma\w*|somma\w*|soma|some|additionne|addiere)\b|何|いくつ|いくら|計算|多少|几|計算|计算|等于|は\s*$",
     re.IGNORECASE,
 )
 _ONLY_A_SUM = re.compile(r"[\s\d.,+\-*/x×÷^()%=√]+\Z")
@@ -155,7 +155,7 @@ _FUNCTION_WORDS = {
     "um zwei mich dich du hat meine morgen erinnere an nach es nicht heisst welche "
     "welchem wer wo auf zu",
     "es": "que cuanto cuantos cuantas es el la los de y por para mi dias hoy cual son hasta un "
-    "cuesta en del al como se esta recuerdame manana he ha con",
+    "cuesta en del al como se esta recuerdame manana he ha con sumame suma porfa dime una las",
     "fr": "quel quelle combien est le la les de et pour mon ma jours fait font dans un une du "
     "des est-il sera jusqu je tu nous suis mes rappelle moi demain",
     "it": "quanto quanti e il la di per mio giorni oggi che quale sono fa fanno un una al del "
@@ -464,6 +464,26 @@ _WHAT_PERCENT = re.compile(
 )
 
 
+_REDUCED = re.compile(
+    r"\b(?:off|discount\w*|reduced|reduction|sale|cheaper|less|rabatt\w*|reduziert\w*|nachlass"
+    r"|skonto|gunstiger|descuento\w*|rebaj\w+|remises?|reductions?|soldes?|scont\w+|ribass\w+"
+    r"|descontos?|korting)\b|引き|割引|オフ|折"
+)
+_RAISED = re.compile(
+    r"\b(?:tip|vat|tax\w*|added|plus|raise|rise|increase\w*|surcharge|interest|on top|more"
+    r"|mwst|steuer\w*|mehrwertsteuer|trinkgeld|aufschlag|erhoh\w+|zinsen|iva|propina|impuest\w+"
+    r"|aument\w+|tva|taxes?|pourboire|hausse|augment\w+|mancia|imposta|gorjeta|imposto|btw|fooi)\b"
+    r"|税|チップ"
+)
+_REST_ASKED = re.compile(
+    r"\b(?:(?:what|how much)\b[^?]*\b(?:pay|cost|costs|owe|charged|come to|end up|new price|total"
+    r"|altogether|left|with)|zahl\w+|kostet|bezahl\w+|insgesamt|pago|pagar\w*|cuesta|cuestan|queda"
+    r"|en total|payer\w*|coute|coutera|reste|avec|pago|paghero|pagare|costa|costera|in totale|pagarei"
+    r"|paga|custa|fica)\b|いくら(?:になり|です|払)"
+)
+"""How a question wants to know what is to be paid, not the percentage of it."""
+
+
 def _percentages(question: Question) -> Iterator[str]:
     """Return the share, the sum and the difference of the one percentage and the one amount."""
     text = question.text
@@ -480,10 +500,15 @@ def _percentages(question: Question) -> Iterator[str]:
         share, amount = shares[0], amounts[0]
         part = _calculate(f"{share}% of {amount}")
         more, less = (_calculate(f"{amount} {sign} {share}%") for sign in "+-")
-        yield (
-            f"{share}% of {amount} = {part}, {amount} with {share}% taken off = {less}, "
-            f"{amount} with {share}% added = {more}"
-        )
+        results = [f"{share}% of {amount} = {part}"]
+        is_reduced, is_raised = _REDUCED.search(text), _RAISED.search(text)
+        if is_reduced or not is_raised:
+            results.append(f"{amount} with {share}% taken off = {less}")
+        if is_raised or not is_reduced:
+            results.append(f"{amount} with {share}% added = {more}")
+        if (is_reduced or is_raised) and _REST_ASKED.search(text):
+            results = results[1:]
+        yield ", ".join(results)
     elif not shares and len(amounts) == 2 and _WHAT_PERCENT.search(text):
         part, whole = amounts
         for left, right in ((part, whole), (whole, part)):
@@ -562,9 +587,20 @@ def _in_unit(span: Span, unit: str) -> str | None:
     return result if result is not None and re.fullmatch(r"\d+(?:\.\d+)?", result) else None
 
 
+_EACH_WORDS = (
+    r"each|apiece|a piece|per piece|per \w+|a (?:pop|head)|pro stuck|das stuck|stuck|cada un[oa]|cada"
+    r"|la unidad|chacune?|l'unite|piece|l'uno|ciascun[oa]|al pezzo|cada uma?|per stuk"
+)
+_EACH_PRICE = re.compile(
+    rf"({_NUMBER}) ?(?:euros?|cents?|bucks|pounds?)? ?(?:{_EACH_WORDS})\b"
+    rf"|\b(?:je|jeweils|a|zu je|at|for|each (?:costs?|is|at|for|one (?:costs?|is))|una? cuesta|a) ({_NUMBER})(?: each)?\b"
+)
+_EACH_COUNTED = re.compile(
+    r"\b1 ?(?:個|本|枚|冊|つ|人|杯|个|本|张)(?:につき|あたり)? ?(\d+(?:\.\d+)?).*?(\d+) ?(?:個|本|枚|冊|つ|人|杯|个|张)"
+)
 _EACH_ONE = re.compile(
     r"\b(?:each|apiece|a piece|per piece|je|jeweils|pro stuck|das stuck|cada un[oa]|cada"
-    r"|chacun|chacune|l'un|ciascuno|ciascuna|l'uno|cada um|cada uma)\b|ずつ|1個|每个|每"
+    r"|chacun|chacune|l'un|ciascuno|ciascuna|l'uno|cada um|cada uma)\b|ずつ|1 ?個|每个|每"
 )
 
 
@@ -573,11 +609,89 @@ def _prices(question: Question) -> Iterator[str]:
     text = question.text
     numbers = re.findall(_NUMBER, text)
     asked = re.search(r"\b(?:cost|kosten|cuesta\w*|coutent|costano|custam|total|pay)\b", text)
-    if len(numbers) != 2 or "%" in text or not _EACH_ONE.search(text):
+    if (found := _EACH_COUNTED.search(text)) is not None and len(numbers) == 3:
+        numbers = list(found.groups())
+    if len(numbers) != 2 or "%" in text or not _EACH_ONE.search(text) or _SHARED.search(text):
+        return
+    if not (_EACH_PRICE.search(text) or re.search(r"1 ?個|ずつ|每", text)):
         return
     result = _calculate(" * ".join(numbers)) if asked or _AMOUNT_ASKED.search(text) else None
     if result is not None:
         yield f"{' * '.join(numbers)} = {result}"
+
+
+_PEOPLE = (
+    r"(?:people|persons?|friends|guests|kids|children|adults|heads|players|roommates|flatmates"
+    r"|housemates|colleagues|coworkers|ways|ppl|leuten?|personen|freunden?|kindern?|kopfe|gaste|erwachsene"
+    r"|personas|amigos|ninos|personnes|amis|enfants|persone|amici|bambini|pessoas|criancas|mensen)"
+)
+_COUNT_OF_PEOPLE = re.compile(
+    rf"({_NUMBER}) (?:\w+ ){{0,1}}{_PEOPLE}\b|\b(?:the )?({_NUMBER}) of us\b"
+    rf"|\b(?:we (?:are|were)|we're|wir (?:sind|waren)|(?:somos|eramos|estamos)|on (?:est|etait)|nous (?:sommes|etions)"
+    rf"|(?:siamo|eravamo)(?: in)?|(?:somos|eramos)(?: em)?) ({_NUMBER})\b"
+    rf"|\b(?:zu|unter|between|among|entre|in|fra|tra) ({_NUMBER})(?: of us| personen| personas| personnes| persone)?\b"
+    rf"|({_NUMBER}) ?(?:人|个人)"
+)
+_SHARED = re.compile(
+    r"\b(?:split\w*|share[ds]?|divid\w+|each (?:of us|person|one of|pay\w*|owe\w*|get\w*|have to|has to)"
+    r"|does each|do(?:es)? (?:we|everyone|everybody) (?:each )?(?:pay|owe|get)|how much (?:is (?:it|that) )?(?:each|apiece)\b"
+    r"|(?:per|a) (?:person|head)|pro (?:person|kopf|nase)|jede[rn]?|teilen|aufteil\w*"
+    r"|cada un[oa]|por (?:persona|cabeza|pessoa)|par (?:personne|tete)|chacune?|a testa|a persona|ciascuno|cada um)\b"
+    r"|割り勘|一人(?:あたり|当たり|いくら)|每人|平分"
+)
+
+
+def _shares(question: Question) -> Iterator[str]:
+    """Return what is each one's share of an amount, where the number of people is told."""
+    text = question.text
+    if not _SHARED.search(text) or "%" in text or not _AMOUNT_ASKED.search(text):
+        return
+    counts = [next(filter(None, found)) for found in _COUNT_OF_PEOPLE.findall(text)]
+    amounts = re.findall(_NUMBER, _TIMES.sub(" ", text))
+    if len(counts) != 1 or len(amounts) != 2 or "." in counts[0]:
+        return
+    amounts.remove(counts[0])
+    if (result := _calculate(f"{amounts[0]} / {counts[0]}")) is not None:
+        yield f"{amounts[0]} / {counts[0]} = {result} for each"
+
+
+_PER = r"(?:per|for every|for|in|every|auf|pro|je|alle|fur|por|cada|para|pour|tous les|sur|ogni|su|a cada)"
+
+
+def _proportions(question: Question) -> Iterator[str]:
+    """Return a rule of three: "6.8 litres per 100 km, how many for 435 km?"."""
+    text = question.text
+    numbers = re.findall(_NUMBER, text)
+    if len(numbers) != 3 or "%" in text or not _AMOUNT_ASKED.search(text):
+        return
+    word = r"[^\W\d_]+"
+    rate = re.search(
+        rf"({_NUMBER}) ?({word})(?: (?!{_PER}\b){word}){{0,4}}? {_PER} ({_NUMBER}) ?({word})\b",
+        text,
+    )
+    if rate is None:
+        return
+    rest = text[: rate.start()] + " ; " + text[rate.end() :]
+    wanted = re.search(rf"({_NUMBER}) ?({word})\b", rest)
+    if wanted is None:
+        return
+    # What is wanted is counted in the second of the two units, or in the first.
+    if _same_word(rate[4], wanted[2]):
+        expression, unit = f"{rate[1]} * {wanted[1]} / {rate[3]}", rate[2]
+    elif _same_word(rate[2], wanted[2]):
+        expression, unit = f"{rate[3]} * {wanted[1]} / {rate[1]}", rate[4]
+    else:
+        return
+    if (result := _calculate(expression)) is not None:
+        yield f"{expression} = {result} {unit}"
+
+
+def _same_word(one: str, other: str) -> bool:
+    """Tell whether two words differ at most by their endings."""
+    return one[:_STEM] == other[:_STEM]
+
+
+_STEM = 3
 
 
 # -- units -----------------------------------------------------------------------------------------
