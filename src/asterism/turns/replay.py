@@ -27,7 +27,7 @@ from asterism.store.sqlite import open_sqlite
 from asterism.times import utc_text
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.turns.approvals import settle
-from asterism.turns.calls import GIVEN
+from asterism.turns.loop import RULES_KEY
 from asterism.turns.pipeline import RecordedPipeline
 from asterism.turns.repeats import recorded_repeat
 from asterism.turns.runtime import Hub, Runtime
@@ -165,7 +165,7 @@ class _RecordedTools(Toolbox):
     def names(self, allowed: tuple[str, ...] | None = None) -> list[str]:
         """Return the tools that rules of the turn looked at."""
         del allowed
-        return _recorded_rules(self._recorded.get(GIVEN))["tools"]
+        return _recorded_rules(self._recorded.get(RULES_KEY))["tools"]
 
     def get(self, name: str, allowed: tuple[str, ...] | None) -> Tool:
         """Return the recorded tool of that name."""
@@ -219,7 +219,7 @@ async def _lay_out(
 ) -> None:
     """Put the agent as it stood before the turn, and the message, in the scratch database."""
     limits = replace(agent.limits, seconds=86_400.0)
-    given = _recorded_rules(next((entry for entry in entries if entry.key == GIVEN), None))
+    given = _recorded_rules(next((entry for entry in entries if entry.key == RULES_KEY), None))
     agent = replace(agent, limits=limits, rules=stored_rules(given["rules"]))
     await agents.create(tx, agent)
     await agents.have_run(tx, agent.id, given["ran"])
