@@ -311,7 +311,7 @@ async def _judge(
         operation=str(ready.arguments.get("operation") or ""),
         trust=trust,
         people=turn.people,
-        asks=tool.ask or turn.rule_state.consent(_attempt_of(ready)),
+        asks=tool.ask or turn.rule_state.asks_person(_attempt_of(ready)),
         audience=ready.audience,
         participants=participants,
         names=names,

@@ -28,7 +28,7 @@ from asterism.permissions.readings import ReadContent
 from asterism.ports import ModelQuestion, ModelRequest, Profile
 from asterism.store.database import Connection
 from asterism.store.journal import VisibleEntry
-from asterism.turns.context import ContextReader, Declares, TrustedMessage, held, speaker_of
+from asterism.turns.context import ContextReader, Declares, TrustedMessage, entries_for, speaker_of
 from asterism.types.agents import OWNER, Trust
 from asterism.types.permissions import Doubt, Effect, results_of
 from asterism.types.turns import Call, EntryKind, Usage, trust_of
@@ -104,19 +104,19 @@ def _trusted_text(
     speaker = OWNER if by_owner else speaker_of(opening) if opening is not None else ""
     requests = [
         place
-        for place, message in enumerate(account.said)
+        for place, message in enumerate(account.messages)
         if message.speaker == speaker and (message.trust is Trust.OWNER or not by_owner)
     ]
     if not requests:
         return None, None
     latest = requests[-1]
-    others = account.said[:latest] + account.said[latest + 1 :]
+    others = account.messages[:latest] + account.messages[latest + 1 :]
     earlier = [turn.agent.system, *account.blocks.get(Trust.OWNER, ())]
     earlier += [message.text for message in others if message.trust is Trust.OWNER]
     known = [*account.blocks.get(Trust.KNOWN, ())]
     known += [message.text for message in others if message.trust is Trust.KNOWN]
-    return account.said[latest], TrustedText(
-        account.said[latest].text,
+    return account.messages[latest], TrustedText(
+        account.messages[latest].text,
         tuple(text for text in earlier if text.strip()),
         tuple(text for text in known if text.strip()),
         by_owner=by_owner,
@@ -138,7 +138,7 @@ async def _open_account(turn: Turn) -> ContextReader:
     seen = await turn.live.database.read(lambda tx: blocks.seen_by(tx, turn.agent.id))
     lines: dict[Trust, list[str]] = {}
     for visible in seen:
-        if visible.block.id not in turn.context.shown:
+        if visible.block.id not in turn.context.blocks:
             continue
         for line in visible.lines:
             if is_visible(visible.block.schema, line, visible.block.audience, participants):
@@ -156,7 +156,7 @@ async def _catch_up(turn: Turn, account: ContextReader) -> None:
     first, last = account.upto + 1, turn.live.length
 
     async def read(tx: Connection) -> list[VisibleEntry]:
-        return await held(tx, turn.agent.id, turn.context.participants, None, first, last)
+        return await entries_for(tx, turn.agent.id, turn.context.participants, None, first, last)
 
     declares = _declares(turn)
     for entry in await turn.live.database.read(read):

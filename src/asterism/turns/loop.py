@@ -351,12 +351,12 @@ def _remind_of_rules(turn: Turn, step: int) -> None:
     """Climb a rung for each rule that calls of a step did not keep; may end the turn."""
     turn.rule_state.read(turn.recorded)
     key = f"{step}/rules"
-    if not turn.rule_state.trail.refused or key in turn.recorded:
+    if not turn.rule_state.history.refused or key in turn.recorded:
         return
     broken = [entry for entry in turn.rule_state.step_refusals(step) if entry[0] >= _REMINDED]
     if not broken:
         return
-    said = " ".join(dict.fromkeys(_lesson(refused) for _, refused in broken))
+    said = " ".join(dict.fromkeys(_reason_of(refused) for _, refused in broken))
     for count, refused in broken:
         if refused.needs is None:
             if count >= _ENDED:
@@ -433,7 +433,7 @@ async def _closing_reply(turn: Turn, step: int, reply: Reply) -> Reply | None:
         return reply
 
     async def result() -> Reply:
-        return Reply(text=made.said[:_MAX_CLOSING], model=BY_RULE)
+        return Reply(text=made.result[:_MAX_CLOSING], model=BY_RULE)
 
     return await turn.once(key, result)
 
@@ -465,14 +465,14 @@ def _takes_nothing(turn: Turn, name: str) -> bool:
 
 
 def _was_tried(turn: Turn, due: Due) -> bool:
-    return any(turn.rule_state.trail.any(name, RUN) for name in due.tools)
+    return any(turn.rule_state.history.any(name, RUN) for name in due.tools)
 
 
 def _count_entries(turn: Turn, ending: str) -> int:
     return sum(key.endswith(ending) for key in turn.recorded)
 
 
-def _lesson(refused: Refusal) -> str:
+def _reason_of(refused: Refusal) -> str:
     """Return what a refusal says, without the words with which every refusal begins."""
     said = refused.text.removeprefix("Error: not run, ").removeprefix("by a rule for your tools: ")
     return said[:1].upper() + said[1:]

@@ -27,11 +27,11 @@ from asterism.store.sqlite import open_sqlite
 from asterism.times import utc_text
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.turns.approvals import settle
+from asterism.turns.context_view import Past, past_of
 from asterism.turns.loop import RULES_KEY
 from asterism.turns.pipeline import RecordedPipeline
 from asterism.turns.repeats import recorded_repeat
 from asterism.turns.runtime import Hub, Runtime
-from asterism.turns.shown import Past, past_of
 from asterism.turns.turn import TurnServices
 from asterism.types.agents import (
     OWNER,
