@@ -46,6 +46,7 @@ from asterism.types.turns import (
     Entry,
     EntryKind,
     MessageMeta,
+    NoteMeta,
     Reply,
     ResultMeta,
     Summary,
@@ -410,15 +411,8 @@ class Note:
     @property
     def meta(self) -> str | None:
         """What the journal keeps beside it."""
-        kept: dict[str, Any] = {
-            "why": self.why,
-            "origins": self.origins,
-            "replaces": self.replaces,
-        }
-        if self.labels:
-            kept["trust"] = least_trusted(label.trust for label in self.labels)
-        kept = {name: value for name, value in kept.items() if value}
-        return orjson.dumps(kept).decode() if kept else None
+        trust = least_trusted(label.trust for label in self.labels) if self.labels else None
+        return NoteMeta(self.why, self.origins, self.replaces, trust).to_json()
 
 
 async def enter(
@@ -1074,10 +1068,9 @@ class ContextReader:
 
     def _note(self, turn_id: str, entry: Entry | Draft | VisibleEntry, text: str) -> None:
         """Take in what a processor quoted, as far as the least trusted part of it is trusted."""
-        level: str | None = orjson.loads(entry.meta or "{}").get("trust")
-        if level is None:
+        trust = NoteMeta.from_json(entry.meta).trust
+        if trust is None:
             return  # the system's own words
-        trust = Trust(level)
         if trust.trusted:
             self.messages.append(TrustedMessage("", trust, text))
         else:

@@ -36,6 +36,7 @@ from asterism.types.turns import (
     Entry,
     EntryKind,
     MessageMeta,
+    NoteMeta,
     ReplyMeta,
     SentContext,
     TurnRecord,
@@ -580,10 +581,9 @@ def _reason(entry: journal.VisibleEntry, first_seq: int) -> str:
 
 def _note_reason(meta: str) -> str:
     """Return why a processor told something; what it quotes is named in it, or comes after it."""
-    kept: dict[str, Any] = orjson.loads(meta)
-    why: str = kept.get("why", "")
-    unnamed = [origin for origin in kept.get("origins", ()) if origin not in why]
-    return "; ".join([*([why] if why else []), *unnamed])
+    note = NoteMeta.from_json(meta)
+    unnamed = [origin for origin in note.origins if origin not in note.why]
+    return "; ".join([*([note.why] if note.why else []), *unnamed])
 
 
 def _line_text(wire: bytes) -> str:

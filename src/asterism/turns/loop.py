@@ -22,7 +22,7 @@ from asterism.turns.rules import RUN, Due, Refusal, narrowed
 from asterism.turns.turn import CALLS_BEFORE, KEPT, Turn
 from asterism.types.agents import rules_text
 from asterism.types.permissions import arguments_json
-from asterism.types.turns import Call, EntryKind, Outcome, Reply
+from asterism.types.turns import Call, EntryKind, NoteMeta, Outcome, Reply
 
 _WINDOW_SHARE = 0.8
 """How much of a known window the past may fill; the rest is for the answer."""
@@ -219,7 +219,7 @@ def _message_tools(turn: Turn) -> list[Tool]:
             done.update(turn.find_tool(call.name, call.arguments)[1] for call in calls)
             done.update(call.name for call in calls)
         elif entry.key.startswith("note/") and entry.meta:
-            done.update(orjson.loads(entry.meta).get("replaces", ()))
+            done.update(NoteMeta.from_json(entry.meta).replaces)
     return turn.services.toolbox.tools_for(turn.agent.tools, turn.view.message, done)
 
 
