@@ -377,24 +377,24 @@ def read_past(
     past: list[PastTurn] = []
     before: int | None = None
     for index, given in enumerate(messages, 1):
-        one = given if isinstance(given, PastMessage) else PastMessage(*given)
-        if one.role not in ("user", "assistant") or not (past or one.role == "user"):
+        message = given if isinstance(given, PastMessage) else PastMessage(*given)
+        if message.role not in ("user", "assistant") or not (past or message.role == "user"):
             raise InvalidInput(
-                f"Message {index} is of the role {one.role!r}; a conversation is imported as "
+                f"Message {index} is of the role {message.role!r}; a conversation is imported as "
                 "messages of 'user' and 'assistant', the first of 'user'. Nothing was imported."
             )
-        at = before = _time(index, one, before, now)
-        body = message_wire(one.role, unmarked(check_text(one.text)))
-        if one.role == "user":
-            turn = PastTurn(turn_id_for(new_id("msg")), _speaker(index, one))
+        at = before = _time(index, message, before, now)
+        body = message_wire(message.role, unmarked(check_text(message.text)))
+        if message.role == "user":
+            turn = PastTurn(turn_id_for(new_id("msg")), _speaker(index, message))
             meta = orjson.dumps({"sender": turn.speaker}).decode() if turn.speaker else unnamed
             turn.drafts.append(Draft(EntryKind.MESSAGE, "in", body, at, meta))
             past.append(turn)
         else:
-            _speaker(index, one)
+            _speaker(index, message)
             entries = past[-1].drafts
             key = f"{len(entries) - 1}/reply"
-            entries.append(Draft(EntryKind.REPLY, key, body, at, Reply(one.text).meta()))
+            entries.append(Draft(EntryKind.REPLY, key, body, at, Reply(message.text).meta()))
     return past
 
 
