@@ -31,11 +31,12 @@ test: setup ## Run every test, and the checks beside them (ARGS="..." goes to py
 	if [ $$tests -ne 0 ]; then echo "The tests failed: see their summary above." >&2; fi; \
 	exit $$((tests || checks))
 
-check: setup ## Format, lint, types, layers, and files on the way of a call
+check: setup ## Format, lint, types, layers, names, and files on the way of a call
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/unit/test_names.py
 	$(BIN)/python -m bench.paths --check
 
 coverage: setup ## Run every test with branch coverage, which takes twice as long

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from asterism.telemetry.redaction import KnownSecrets
+from asterism.types.permissions import amounts_of
 from asterism.types.values import (
-    amounts_of,
     host_of,
     links_in,
     numbers_in,

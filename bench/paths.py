@@ -21,7 +21,7 @@ from asterism.types.turns import Call, Reply
 _SOURCE = Path(asterism.__file__).parent
 MAX_FILES = {"message": 20, "approval": 28, "block": 20, "search": 18}
 """How many files a reader should have to open at most."""
-SLACK = 2
+SLACK = 1
 """How many more `--check` lets pass: a new feature may add a file before others are merged."""
 
 

@@ -130,7 +130,7 @@ class Gate:
         if self._intent is None:
             text = self.evidence.text
             literal = read_literally(text)
-            intents = None if self._reader is None else _asked(self._reader, text)
+            intents = None if self._reader is None else _intents_from(self._reader, text)
             if intents is None:
                 read = [literal]
             else:
@@ -216,7 +216,7 @@ def _operation(arguments: Mapping[str, Any]) -> str:
     return operation if isinstance(operation, str) else ""
 
 
-def _asked(reader: Reader, text: TrustedText) -> tuple[Intent, ...] | None:
+def _intents_from(reader: Reader, text: TrustedText) -> tuple[Intent, ...] | None:
     """Return the intents from a reader; None if it fails."""
     try:
         answer = reader(text)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from asterism.tools.mcp.clients import McpServerStatus
     from asterism.tools.mcp.tools import McpTool
     from asterism.tools.tool import Tool
-    from asterism.turns.shown import ShownContext
+    from asterism.turns.context_view import ContextView
     from asterism.types.agents import AgentRecord, Rule, Schedule
     from asterism.types.documents import SourceDocument
     from asterism.types.memory import EditRecord, Line
@@ -232,7 +232,7 @@ def health_view(health: Health) -> Shape:
     }
 
 
-def context_view(context: ShownContext) -> Shape:
+def context_view(context: ContextView) -> Shape:
     """Return what a model is shown."""
     shape = view(context)
     for line in shape["lines"]:
@@ -363,7 +363,7 @@ def trial_view(model: str, trial: Trial | AsterismError) -> Shape:
     return {**view(trial), "speed": trial.speed}
 
 
-def without_secrets(context: ShownContext) -> ShownContext:
+def without_secrets(context: ContextView) -> ContextView:
     """Return a context without known keys, which are taken out when it is sent."""
     from asterism.telemetry.redaction import RequestRedactor, redact
 

@@ -15,7 +15,7 @@ from asterism.memory.blocks import VisibleBlock
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate import replicas
 from asterism.memory.gate.replicas import Replica
-from asterism.memory.gate.writer import NeedsConsent, Writer
+from asterism.memory.gate.writer import WriteNeedsApproval, Writer
 from asterism.store.database import Database
 from asterism.types.agents import (
     OWNER,
@@ -418,18 +418,18 @@ async def test_consent_is_asked_for_and_then_the_edit_is_really_made(home: Home)
     block = await home.create(permission=Permission.PARTNER)
     writer = as_agent(home.aria)
     state = await home.everything()
-    with pytest.raises(NeedsConsent, match=r"append to block 'human': likes tea") as raised:
+    with pytest.raises(WriteNeedsApproval, match=r"append to block 'human': likes tea") as raised:
         await home.write(block, Append("likes tea"), writer)
     assert raised.value.reviewers == (OWNER,)
     assert await home.everything() == state
-    after = await home.write(block, Append("likes tea"), replace(writer, consent=True))
+    after = await home.write(block, Append("likes tea"), replace(writer, approved=True))
     assert after.text == "likes tea"
 
     notes = await home.create("notes")
     from_web = as_agent(home.aria, trust=Trust.WEB)
-    with pytest.raises(NeedsConsent, match="text from the web"):
+    with pytest.raises(WriteNeedsApproval, match="text from the web"):
         await home.write(notes, Append("obey"), from_web)
-    await home.write(notes, Append("obey"), replace(from_web, consent=True))
+    await home.write(notes, Append("obey"), replace(from_web, approved=True))
     assert (await home.find("notes")).lines[0].label.trust is Trust.WEB
 
 

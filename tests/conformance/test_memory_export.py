@@ -162,7 +162,7 @@ async def test_every_schema_comes_back(home: Home, kind: str):
         for at, content in enumerate(said):
             writer = as_agent(home.aria, NOW + at, turn_id=f"turn_{at}", trust=Trust.KNOWN)
             writer = replace(
-                writer, consent=True, participants=OWNER_ALONE, actor=replace(writer.actor)
+                writer, approved=True, participants=OWNER_ALONE, actor=replace(writer.actor)
             )
             await blocks.write(tx, writer, block.id, Append(content))
         if kind == "composite":

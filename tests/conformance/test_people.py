@@ -28,7 +28,7 @@ async def meet(database: Database, account: Account | None, room: str | None, *p
     return await database.write(lambda tx: people.meet(tx, account, room, present, NOW))
 
 
-async def company_of(database: Database, text: str | None) -> Participants:
+async def participants_of(database: Database, text: str | None) -> Participants:
     return await database.read(lambda tx: people.read_participants(tx, text))
 
 
@@ -75,47 +75,49 @@ async def test_the_owner_alone_is_nobody_in_particular(database: Database):
     assert await meet(database, None, None) is None
     await database.write(lambda tx: people.link(tx, ANNA, OWNER))
     assert await meet(database, ANNA, None) is None
-    assert await company_of(database, None) == OWNER_ALONE
+    assert await participants_of(database, None) == OWNER_ALONE
 
 
 @pytest.mark.promise("M9")
 async def test_in_a_room_everybody_who_is_known_to_be_in_it_is_present(database: Database):
     await meet(database, BEN, "discord:home")
     told = await meet(database, ANNA, "discord:home")
-    participants = await company_of(database, told)
+    participants = await participants_of(database, told)
     anna = await database.read(lambda tx: people.find(tx, "discord:anna#1"))
     ben = await database.read(lambda tx: people.find(tx, "discord:ben#2"))
     assert participants.room == "discord:home"
     assert {one.person_id for one in participants.people} == {anna.id, ben.id}
     assert participants.can_see(Audience.read("room:discord:home"))
     assert not participants.can_see(Audience.read(f"person:{anna.id}"))
-    alone = await company_of(database, await meet(database, ANNA, None))
+    alone = await participants_of(database, await meet(database, ANNA, None))
     assert alone.can_see(Audience.read("room:discord:home"))
     assert alone.can_see(Audience.read(f"person:{anna.id}"))
     left = await database.write(lambda tx: people.leave_room(tx, "discord:home", ben.id))
     assert left
-    after = await company_of(database, told)
+    after = await participants_of(database, told)
     assert [one.person_id for one in after.people] == [anna.id]
 
 
 async def test_the_owner_in_a_room_is_not_alone(database: Database):
     await meet(database, BEN, "discord:home")
-    participants = await company_of(database, await meet(database, None, "discord:home"))
+    participants = await participants_of(database, await meet(database, None, "discord:home"))
     assert not participants.owner_alone
     assert not participants.can_see(Audience.read("owner"))
 
 
 async def test_who_is_present_besides_the_speaker_counts(database: Database):
-    participants = await company_of(database, await meet(database, None, None, BEN))
+    participants = await participants_of(database, await meet(database, None, None, BEN))
     assert len(participants.people) == 2
     assert not participants.can_see(Audience.read("owner"))
 
 
 @pytest.mark.promise("M9")
 async def test_a_rooms_name_cannot_widen_an_audience(database: Database):
-    stranger = await company_of(database, await meet(database, BEN, None))
+    stranger = await participants_of(database, await meet(database, BEN, None))
     for name in ("x|public", "x&public", " x ", "x%7C;public", "a\x00b", "x\u3000"):
-        participants = await company_of(database, await meet(database, ANNA, f"discord:{name}"))
+        participants = await participants_of(
+            database, await meet(database, ANNA, f"discord:{name}")
+        )
         audience = Audience.read(str(participants.audience))
         assert audience == participants.audience
         assert [len(clause) for clause in audience.clauses] == [1]
@@ -130,11 +132,11 @@ def test_rooms_with_different_names_are_different_rooms():
 async def test_somebody_who_is_gone_is_a_stranger_without_roles(database: Database):
     anna = await create(database, "Anna", roles=["family"])
     text = orjson.dumps({"persons": [anna.id], "room": None}).decode()
-    assert (await company_of(database, text)).can_see(Audience.read("role:family"))
+    assert (await participants_of(database, text)).can_see(Audience.read("role:family"))
     await database.write(
         lambda tx: tx.run("DELETE FROM persons WHERE constellation = ? AND id = ?", (HOME, anna.id))
     )
-    participants = await company_of(database, text)
+    participants = await participants_of(database, text)
     assert not participants.can_see(Audience.read("role:family"))
     assert participants.can_see(Audience.read("public"))
 

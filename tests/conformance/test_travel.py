@@ -18,7 +18,7 @@ from asterism.memory.forgetting import Forgetting, forget
 from asterism.memory.gate import blocks, passages
 from asterism.memory.gate import undo as gate
 from asterism.memory.gate.copies import Forked, fork_memory
-from asterism.memory.gate.writer import NeedsConsent, Writer
+from asterism.memory.gate.writer import WriteNeedsApproval, Writer
 from asterism.memory.history import MemoryAt, TurnWrites, as_of, blame, writes_of_turn
 from asterism.search.search import search
 from asterism.store import documents
@@ -289,10 +289,10 @@ async def test_what_needs_consent_changes_nothing_before_it_is_given(home: Home)
     await home.archive(home.agent("turn_1"), Insert("Anna likes green tea."))
     await home.write(as_owner(home.tick()), notes, Describe(permission=Permission.PARTNER))
     before = await home.everything()
-    with pytest.raises(NeedsConsent, match="aria wants to revert block 'notes'"):
+    with pytest.raises(WriteNeedsApproval, match="aria wants to revert block 'notes'"):
         await home.take_back(home.agent("turn_2"), "turn_1")
     assert await home.everything() == before
-    await home.take_back(replace(home.agent("turn_2"), consent=True), "turn_1")
+    await home.take_back(replace(home.agent("turn_2"), approved=True), "turn_1")
     assert await home.text(notes) == "one"
     assert await home.held() == []
 

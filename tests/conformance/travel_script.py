@@ -15,7 +15,7 @@ from asterism.memory import archive, blocks
 from asterism.memory.blocks import VisibleBlock, wrapped
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate import passages as archives
-from asterism.memory.gate.writer import NeedsConsent, Writer
+from asterism.memory.gate.writer import WriteNeedsApproval, Writer
 from asterism.store.database import Connection, Database
 from asterism.types.agents import OWNER, OWNER_ALONE, Audience, Participant, Participants, Trust
 from asterism.types.memory import (
@@ -255,7 +255,7 @@ class Life:
             writer = self.writer(turn, turn_id)
             try:
                 await self.database.write(lambda tx, w=writer, d=do: self._do(tx, w, d))
-            except (AsterismError, NeedsConsent):
+            except (AsterismError, WriteNeedsApproval):
                 continue
             await self.remember()
         return turn_id

@@ -55,7 +55,7 @@ async def test_fifty_foldings_lose_nothing(tmp_path: Path):
 
         async def originals(tx: Connection, one: Summary) -> tuple[list[bytes], list[bytes]]:
             told = await summaries.originals(tx, one, OWNER_ALONE.can_see)
-            there = await journal.told(tx, agent.id, one.first_seq, one.last_seq)
+            there = await journal.visible_entries(tx, agent.id, one.first_seq, one.last_seq)
             return [entry.body for entry in told], [entry.body for entry in there]
 
         for one in found:

@@ -11,7 +11,7 @@ from asterism.errors import ModelRefused, NotFound
 from asterism.ports import ModelRequest
 from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
-from asterism.turns.shown import ShownContext
+from asterism.turns.context_view import ContextView
 from asterism.types.agents import Trust
 from asterism.types.memory import Append, BlockType, Describe, Permission, Retire, SetText, Share
 from asterism.types.permissions import ToolEffect
@@ -22,7 +22,7 @@ def texts(request: Any) -> str:
     return "\n".join(str(message["content"]) for message in heard(request))
 
 
-async def shown(home: Asterism, turn_id: str, step: int | None = None) -> ShownContext:
+async def shown(home: Asterism, turn_id: str, step: int | None = None) -> ContextView:
     return await home.contexts.of_turn(turn_id, step)
 
 

@@ -23,7 +23,7 @@ from asterism.models.embedded import Embedded
 from asterism.models.embedded.weights import WeightsDirectory
 from asterism.ports import ModelRequest, Profiled, Warm
 from asterism.tools.tool import Tool, tool
-from asterism.turns.shown import TokenBasis
+from asterism.turns.context_view import TokenBasis
 
 # Not imported: native code that crashes must not take this process with it, here as in earnest.
 if importlib.util.find_spec("xllamacpp") is None:
@@ -51,7 +51,7 @@ TOOLS: dict[str, Tool] = {"weather": weather, "order": order}
 
 
 @pytest.fixture(scope="session")
-def shelf() -> WeightsDirectory:
+def weights() -> WeightsDirectory:
     """The weights of this machine, fetched once."""
     found = WeightsDirectory()
     if found.path(NAME) is None:
@@ -63,17 +63,17 @@ def shelf() -> WeightsDirectory:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(shelf: WeightsDirectory) -> AsyncGenerator[Embedded]:
+async def shared(weights: WeightsDirectory) -> AsyncGenerator[Embedded]:
     """One child for all tests that leave it as it was."""
-    port = Embedded("embedded", {"directory": shelf.directory, "options": {"temperature": 0}})
+    port = Embedded("embedded", {"directory": weights.directory, "options": {"temperature": 0}})
     yield port
     await port.close()
 
 
 @pytest.fixture
-async def own(shelf: WeightsDirectory) -> AsyncGenerator[Embedded]:
+async def own(weights: WeightsDirectory) -> AsyncGenerator[Embedded]:
     """A child of the test's own, to be treated badly."""
-    port = Embedded("embedded", {"directory": shelf.directory, "options": {"window": 1024}})
+    port = Embedded("embedded", {"directory": weights.directory, "options": {"window": 1024}})
     yield port
     await port.close()
 
@@ -272,10 +272,10 @@ class TestAnswers:
 
 @pytest.mark.promise("T11")
 async def test_what_is_shown_of_a_context_is_what_the_child_was_sent(
-    shelf: WeightsDirectory, tmp_path: Path
+    weights: WeightsDirectory, tmp_path: Path
 ):
     tape = Cassette(tmp_path / "tape.jsonl", "record")
-    options = {"directory": shelf.directory, "cassette": tape, "options": {"temperature": 0}}
+    options = {"directory": weights.directory, "cassette": tape, "options": {"temperature": 0}}
     model = {"embedded": Embedded("embedded", options)}
     settings = {"model": f"embedded:{NAME}"}
     async with Asterism.open(tmp_path / "home", models=model, settings=settings) as home:
@@ -325,8 +325,8 @@ async def test_a_child_that_is_killed_in_mid_answer_is_replaced(own: Embedded):
     assert own.pid(NAME) not in {None, pid}
 
 
-async def test_a_child_that_hangs_is_ended(shelf: WeightsDirectory):
-    options = {"directory": shelf.directory, "timeout": 10.0, "options": {"window": 1024}}
+async def test_a_child_that_hangs_is_ended(weights: WeightsDirectory):
+    options = {"directory": weights.directory, "timeout": 10.0, "options": {"window": 1024}}
     port = Embedded("embedded", options)
     try:
         await port.complete(ask("Hi!", most=1))
@@ -345,8 +345,8 @@ async def test_a_conversation_longer_than_the_window_is_said_to_be(own: Embedded
         await own.complete(ask("word " * 2000))
 
 
-async def test_an_idle_child_is_stopped_and_started_when_needed(shelf: WeightsDirectory):
-    options = {"directory": shelf.directory, "options": {"window": 1024, "idle": 1}}
+async def test_an_idle_child_is_stopped_and_started_when_needed(weights: WeightsDirectory):
+    options = {"directory": weights.directory, "options": {"window": 1024, "idle": 1}}
     port = Embedded("embedded", options)
     try:
         assert port.pid(NAME) is None
@@ -379,9 +379,9 @@ asyncio.run(main())
 """
 
 
-def test_a_parent_that_dies_takes_its_child_along_and_shows_no_secret(shelf: WeightsDirectory):
+def test_a_parent_that_dies_takes_its_child_along_and_shows_no_secret(weights: WeightsDirectory):
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(shelf.directory)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PARENT, str(weights.directory)], stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
@@ -406,18 +406,18 @@ async def test_weights_that_are_not_here_are_named_with_the_next_move(tmp_path: 
 
 
 async def test_weights_that_cannot_be_loaded_are_said_to_be(
-    shelf: WeightsDirectory, tmp_path: Path
+    weights: WeightsDirectory, tmp_path: Path
 ):
-    whole = shelf.path(NAME)
+    whole = weights.path(NAME)
     assert whole is not None
     file = tmp_path / "mine.gguf"
     file.write_bytes(whole.read_bytes()[: 8 << 20])
-    await WeightsDirectory(tmp_path / "shelf").pull("mine", file=file)
-    port = Embedded("embedded", {"directory": tmp_path / "shelf"})
+    await WeightsDirectory(tmp_path / "weights").pull("mine", file=file)
+    port = Embedded("embedded", {"directory": tmp_path / "weights"})
     asked = ModelRequest("mine", ask("Hi!").messages, None, "k", 60.0)
     with pytest.raises(ModelUnavailable, match="'mine' could not be started: ") as told:
         await port.complete(asked)
-    assert str(tmp_path / "shelf" / "logs" / "mine.log") in told.value.message
+    assert str(tmp_path / "weights" / "logs" / "mine.log") in told.value.message
     await port.close()
 
 

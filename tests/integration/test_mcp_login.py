@@ -71,6 +71,18 @@ async def test_whoever_only_reads_renews_no_login(tmp_path: Path) -> None:
         await works(tmp_path, server)
 
 
+async def test_whoever_only_reads_renews_no_token_that_was_taken_back(tmp_path: Path) -> None:
+    async with rotating(tmp_path) as server:
+        await works(tmp_path, server)
+        before = set(server.used)
+        server.tokens.clear()
+        async with home_of(tmp_path, server, readonly=True) as look:
+            with pytest.raises(AsterismError, match="has run out"):
+                await look.mcp.ask("mail")
+        assert server.used == before
+        await works(tmp_path, server)
+
+
 async def test_a_token_that_is_not_taken_any_more_is_renewed(tmp_path: Path) -> None:
     async with rotating(tmp_path) as server:
         async with home_of(tmp_path, server) as home:

@@ -10,7 +10,7 @@ from asterism import Asterism
 from asterism.memory.forgetting import Forgetting
 from asterism.ports import ModelRequest, Profile
 from asterism.testing.scripted import ScriptedModel
-from asterism.turns.digest import SHORT_DIGEST_BYTES, said_lines, short_digest
+from asterism.turns.digest import SHORT_DIGEST_BYTES, digest_lines, short_digest
 from asterism.types.turns import message_wire, text_of
 from tests.scenes import open_home
 
@@ -188,7 +188,7 @@ def wires(*texts: str) -> list[bytes]:
 
 
 def digest(messages: list[bytes]) -> str:
-    return short_digest(list(said_lines(messages)))
+    return short_digest(list(digest_lines(messages)))
 
 
 def test_a_digest_names_days_once_and_takes_in_neither_tools_nor_the_system():

@@ -61,7 +61,7 @@ def services(place: Path, given: Mapping[str, Any]) -> McpHost:
             settings.oauth,
             vault,
             secret=given.get("client_secret"),
-            visit=passer.visit,
+            show_address=passer.visit,
             callback=passer.callback,
             redirect=REDIRECT,
         )

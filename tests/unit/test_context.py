@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import orjson
+import pytest
 
 from asterism import AgentRecord
 from asterism.turns.context import (
@@ -13,7 +14,8 @@ from asterism.turns.context import (
     sections_of,
     sections_wire,
 )
-from asterism.types.agents import OWNER_ALONE
+from asterism.types.agents import OWNER_ALONE, Trust
+from asterism.types.turns import NoteMeta
 
 ARIA = AgentRecord("agent_1", "aria", "a:b", "Be aria.", 0)
 
@@ -49,3 +51,21 @@ def test_an_agent_without_tools_is_not_told_about_calls():
 
 def test_an_empty_section_leaves_no_trace():
     assert content(sections(replace(ARIA, system="  ", tools=()))) == ""
+
+
+@pytest.mark.parametrize(
+    ("note", "stored"),
+    [
+        (NoteMeta(), None),
+        (NoteMeta("it is about time"), '{"why":"it is about time"}'),
+        (
+            NoteMeta("quoted", ("turn_1#2",), ("recall",), Trust.WEB),
+            '{"why":"quoted","origins":["turn_1#2"],"replaces":["recall"],"trust":"web"}',
+        ),
+    ],
+)
+def test_a_note_comes_back_from_rest_with_all_that_is_known_of_it(
+    note: NoteMeta, stored: str | None
+) -> None:
+    assert note.to_json() == stored
+    assert NoteMeta.from_json(stored) == note

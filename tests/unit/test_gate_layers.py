@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from asterism.gate import Allow, Gate
+from asterism.types.permissions import amounts_of
 from asterism.types.values import (
-    amounts_of,
     host_of,
     links_in,
     numbers_in,

@@ -18,7 +18,7 @@ from asterism.memory import edits, history
 from asterism.memory.edits import BlockContent
 from asterism.memory.gate import blocks, passages, replicas
 from asterism.memory.gate.passages import NewPassage
-from asterism.memory.gate.writer import NeedsConsent, Writer
+from asterism.memory.gate.writer import WriteNeedsApproval, Writer
 from asterism.memory.history import TurnWrites
 from asterism.permissions import Act, Actor, Authority
 from asterism.store.database import Connection, Database
@@ -185,7 +185,7 @@ async def outcome(tx: Connection, attempt: Callable[[], Awaitable[Any]]) -> str:
     try:
         async with tx.savepoint():
             await attempt()
-    except NeedsConsent:
+    except WriteNeedsApproval:
         assert await state_of(tx) == before
         return "?"
     except (NotAllowed, NotFound):
@@ -244,7 +244,7 @@ async def test_each_permission_with_each_write(
             if first != "?":
                 return first
             # With a person's consent it is really made.
-            writer = replace(open_talk(), consent=True)
+            writer = replace(open_talk(), approved=True)
             again = await outcome(tx, lambda: blocks.write(tx, writer, block.id, write))
             return "?" if again == "+" else f"asked, and then {again}"
 

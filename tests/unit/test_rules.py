@@ -13,7 +13,7 @@ from asterism.config.rules import read_rules, read_rules_file, rule_of
 from asterism.errors import InvalidInput
 from asterism.store.journal import Draft
 from asterism.turns.rules import Attempt, RuleState, narrowed
-from asterism.types.agents import Rule, RuleKind, rules_text, stored_rules, told
+from asterism.types.agents import Rule, RuleKind, rules_for_model, rules_text, stored_rules
 from asterism.types.turns import (
     Call,
     EntryKind,
@@ -198,7 +198,7 @@ _RULES = st.builds(
 @given(st.lists(_RULES, max_size=6))
 def test_rules_come_back_from_rest_and_are_told_alike_in_any_order(rules: list[Rule]):
     assert stored_rules(rules_text(rules)) == tuple(rules)
-    assert told(rules[::-1]) == told(rules)
+    assert rules_for_model(rules[::-1]) == rules_for_model(rules)
 
 
 # -- contradictions ------------------------------------------------------------------------------

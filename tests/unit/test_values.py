@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from asterism.errors import ToolError
 from asterism.tools.addresses import AllowedHosts, checked_url
+from asterism.types.permissions import amounts_of
 from asterism.types.values import (
     address_of,
-    amounts_of,
     host_of,
     ip_of,
     links_in,

@@ -38,7 +38,7 @@ from asterism.types.memory import (
     Undo,
 )
 
-Whose = AgentRecord | str | None
+OptionalAgent = AgentRecord | str | None
 """An agent, its name or id, or None for blocks of the whole constellation."""
 
 
@@ -63,7 +63,7 @@ class Blocks:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def list(self, agent: Whose = None) -> list[VisibleBlock]:
+    async def list(self, agent: OptionalAgent = None) -> list[VisibleBlock]:
         """Return the blocks that an agent sees; without one, all blocks there are."""
         agent_id = await self._session.agent_id(agent) or None
 
@@ -75,7 +75,7 @@ class Blocks:
 
         return await self._session.database.read(read)
 
-    async def get(self, agent: Whose, label: str) -> VisibleBlock:
+    async def get(self, agent: OptionalAgent, label: str) -> VisibleBlock:
         """Return a block that an agent sees by its label; `owner/label` for one of another's."""
         agent_id = await self._session.agent_id(agent) or None
         return await self._session.database.read(lambda tx: self._visible(tx, agent_id, label))
@@ -90,7 +90,7 @@ class Blocks:
 
     async def create(
         self,
-        agent: Whose,
+        agent: OptionalAgent,
         label: str,
         content: str = "",
         *,
@@ -179,7 +179,13 @@ class Blocks:
         )
 
     async def write(
-        self, agent: Whose, label: str, write: BlockWrite, *, reason: str = "", by: str = "api"
+        self,
+        agent: OptionalAgent,
+        label: str,
+        write: BlockWrite,
+        *,
+        reason: str = "",
+        by: str = "api",
     ) -> Block:
         """Edit, describe, share, undo or put away a block, as its owner."""
         session = self._session
@@ -216,7 +222,7 @@ class Blocks:
             )
         return found
 
-    async def editable(self, agent: Whose, label: str) -> tuple[Block, str]:
+    async def editable(self, agent: OptionalAgent, label: str) -> tuple[Block, str]:
         """Return a block and the form that a person edits: its text, or JSON for other schemas."""
         seen = await self.get(agent, label)
         row = await self._session.database.read(lambda tx: rows.get(tx, seen.block.id))
@@ -226,14 +232,14 @@ class Blocks:
             return seen.block, seen.block.text
         return block, BlockContent(block.schema, rows.read_parts(row)).editable()
 
-    async def shares(self, agent: Whose, label: str) -> dict[str, Permission]:
+    async def shares(self, agent: OptionalAgent, label: str) -> dict[str, Permission]:
         """Return the agents that a block is shared with, by name, and what each may do to it."""
         block = (await self.get(agent, label)).block
         shares = await self._session.database.read(lambda tx: rows.shares(tx, block.id))
         return {name: Permission(permitted) for _, name, permitted in shares}
 
     async def history(
-        self, agent: Whose, label: str, *, limit: int = 50, before: int | None = None
+        self, agent: OptionalAgent, label: str, *, limit: int = 50, before: int | None = None
     ) -> list[EditRecord]:
         """Return the edits of a block, the newest first."""
         block = (await self.get(agent, label)).block
@@ -253,7 +259,7 @@ class Blocks:
 
     async def at(
         self,
-        agent: Whose,
+        agent: OptionalAgent,
         label: str,
         *,
         version: int | None = None,
@@ -267,7 +273,7 @@ class Blocks:
             version = await self.version_at(agent, label, moment)
         return await self._lines(seen.block, version or 0)
 
-    async def version_at(self, agent: Whose, label: str, moment: datetime) -> int:
+    async def version_at(self, agent: OptionalAgent, label: str, moment: datetime) -> int:
         """Return the version that a block had at a moment; 0: it was not there yet."""
         block = (await self.get(agent, label)).block
         then = to_ms(moment)
@@ -285,7 +291,7 @@ class Blocks:
 
         return await self._session.database.read(read)
 
-    async def diff(self, agent: Whose, label: str, a: int, b: int | None = None) -> str:
+    async def diff(self, agent: OptionalAgent, label: str, a: int, b: int | None = None) -> str:
         """Return how a block differs between two versions; without the second, from now."""
         seen = await self.get(agent, label)
         old = await self._lines(seen.block, a)
@@ -305,7 +311,9 @@ class Blocks:
             raise NotFound(f"Block {block.label!r} has no version {version}.")
         return found
 
-    async def blame(self, agent: Whose, label: str) -> Sequence[tuple[Line, list[EditRecord]]]:
+    async def blame(
+        self, agent: OptionalAgent, label: str
+    ) -> Sequence[tuple[Line, list[EditRecord]]]:
         """Return each line of a block with the edits it comes from."""
         seen = await self.get(agent, label)
 
@@ -314,7 +322,7 @@ class Blocks:
 
         return await self._session.database.read(read)
 
-    async def updates(self, agent: Whose, label: str, since: bytes | None = None) -> bytes:
+    async def updates(self, agent: OptionalAgent, label: str, since: bytes | None = None) -> bytes:
         """Return the Loro updates of a block, for another replica to merge."""
         block = (await self.get(agent, label)).block
         if not self._session.sees_all:

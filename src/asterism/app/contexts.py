@@ -16,14 +16,14 @@ from asterism.store import journal
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import RequestRedactor
 from asterism.turns.context import LiveAgent, enter, load
-from asterism.turns.rules import narrowed
-from asterism.turns.shown import (
-    ShownContext,
+from asterism.turns.context_view import (
+    ContextView,
     context_now,
     context_of_step,
     plain_parts,
     with_count,
 )
+from asterism.turns.rules import narrowed
 from asterism.turns.turn import TurnServices, reservations_for
 from asterism.types.agents import OWNER_ALONE, AgentRecord, Participants, new_id
 from asterism.types.turns import Entry, EntryKind, SentContext, message_wire
@@ -62,7 +62,7 @@ class Contexts:
         self._at_work = at_work
         self._link = link
 
-    async def now(self, agent: AgentRecord | str, *, present: Sequence[str] = ()) -> ShownContext:
+    async def now(self, agent: AgentRecord | str, *, present: Sequence[str] = ()) -> ContextView:
         """Return what a model would see if a message came now, with these persons present."""
         session, services = self._session, self._services
         record = await session.agent(agent)
@@ -91,16 +91,16 @@ class Contexts:
         )
         sent = SentContext(context.tail.sent(profile, upcoming=True), profile.compact)
 
-        async def read(tx: Connection) -> tuple[ShownContext, ModelRequest]:
+        async def read(tx: Connection) -> tuple[ContextView, ModelRequest]:
             return await context_now(tx, context, model, request, sent, self._describe)
 
         shown, request = await session.database.read(read)
         return with_count(self._permitted(shown), await self._count(model, request))
 
-    async def of_turn(self, turn_id: str, step: int | None = None) -> ShownContext:
+    async def of_turn(self, turn_id: str, step: int | None = None) -> ContextView:
         """Return what the model was shown in a step of a turn; without a step, in its last one."""
 
-        async def read(tx: Connection) -> ShownContext | None:
+        async def read(tx: Connection) -> ContextView | None:
             record = await journal.turn(tx, turn_id)
             if record is None or not await self._session.visible_turns(tx, [turn_id]):
                 raise no_such_turn(turn_id)
@@ -117,7 +117,7 @@ class Contexts:
             )
         return self._permitted(context)
 
-    def _permitted(self, context: ShownContext) -> ShownContext:
+    def _permitted(self, context: ContextView) -> ContextView:
         """Return a context that does not name a turn which whoever acts may not see."""
         if self._session.sees_all or not context.corrected_by:
             return context

@@ -155,7 +155,7 @@ class Mcp:
                     wanted.oauth,
                     self._vault,
                     secret=secret,
-                    visit=show,
+                    show_address=show,
                     callback=place.wait,
                     redirect=place.address,
                 )

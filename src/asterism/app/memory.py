@@ -178,13 +178,13 @@ class Memory:
         """Delete everything that is older than the rules of retention allow."""
         rules = [
             RetentionRule(
-                RetentionKind(one.kind),
-                one.days,
-                agent_id=await self._session.agent_id(one.agent) or None,
-                tag=one.tag,
-                trust=one.trust,
+                RetentionKind(rule.kind),
+                rule.days,
+                agent_id=await self._session.agent_id(rule.agent) or None,
+                tag=rule.tag,
+                trust=rule.trust,
             )
-            for one in self._retention()
+            for rule in self._retention()
         ]
         deleted = await enforce_retention(self._session.database, rules, self._session.clock())
         await self._drop(deleted.agents)

@@ -102,14 +102,14 @@ class People:
 
         await self._session.database.write(work)
 
-    async def merge(self, kept: str, gone: str) -> Person:
+    async def merge(self, remaining: str, merged: str) -> Person:
         """Make one person of two."""
 
         async def work(tx: Connection, id: str) -> Person:
-            other = await people.find(tx, gone)
+            other = await people.find(tx, merged)
             return await people.merge(tx, id, other.id)
 
-        return await self._change(kept, work, "merged", gone=gone)
+        return await self._change(remaining, work, "merged", gone=merged)
 
     async def participants(self, present: Sequence[str], room: str | None = None) -> Participants:
         """Return participants by their names or ids."""

@@ -14,8 +14,8 @@ from asterism.ports import Model, ModelQuestion, ModelRequest, Profile, Profiled
 from asterism.store import journal
 from asterism.store.database import Database
 from asterism.tools.tool import Toolbox
+from asterism.turns.context_view import Past
 from asterism.turns.replay import replay
-from asterism.turns.shown import Past
 from asterism.types.agents import Blob
 from asterism.types.turns import Entry, Replay, Reply, TurnRecord, images_in, with_images
 

@@ -12,14 +12,14 @@ from asterism.cli.commands import Options, command, flag, group, open_home, opti
 from asterism.cli.inputs import AgentArgument
 from asterism.cli.output import Column, Grid, ItemTable, Result, first_words, plural
 from asterism.errors import InvalidInput, NotFound
-from asterism.turns.shown import TokenBasis
+from asterism.turns.context_view import TokenBasis
 from asterism.views import context_view, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from asterism.app import Asterism
-    from asterism.turns.shown import ShownContext, ShownLine
+    from asterism.turns.context_view import ContextLine, ContextView
 
 _TOOL = "tool "
 _TAG = re.compile(r"^<block [^>]*>|</block>$")
@@ -80,11 +80,11 @@ async def context_result(
     return Result(context_view(context), *lines, "", Grid(_totals(context)))
 
 
-def _state(line: ShownLine) -> str:
+def _state(line: ContextLine) -> str:
     return "cached" if line.cached else "fresh"
 
 
-def _full_lines(context: ShownContext) -> Iterator[str]:
+def _full_lines(context: ContextView) -> Iterator[str]:
     for number, line in enumerate(context.lines):
         if number:
             yield ""
@@ -93,8 +93,8 @@ def _full_lines(context: ShownContext) -> Iterator[str]:
         yield line.text
 
 
-def _table(context: ShownContext) -> ItemTable[ShownLine]:
-    columns: list[Column[ShownLine]] = [
+def _table(context: ContextView) -> ItemTable[ContextLine]:
+    columns: list[Column[ContextLine]] = [
         Column("part", lambda line: line.part, prose=True),
         Column("tokens", lambda line: f"{line.tokens:,}"),
         Column("state", _state),
@@ -105,7 +105,7 @@ def _table(context: ShownContext) -> ItemTable[ShownLine]:
     return ItemTable(columns, list(_rows(context)), "The context is empty.")
 
 
-def _rows(context: ShownContext) -> Iterator[ShownLine]:
+def _rows(context: ContextView) -> Iterator[ContextLine]:
     """Yield the lines of a context; its tools are one, which names them with their tokens."""
     for is_tool, found in groupby(context.lines, key=lambda line: line.part.startswith(_TOOL)):
         lines = list(found)
@@ -118,11 +118,11 @@ def _rows(context: ShownContext) -> Iterator[ShownLine]:
         yield replace(lines[0], part=what, tokens=tokens, why="the agent may call them", text=named)
 
 
-def _first_words(line: ShownLine) -> str:
+def _first_words(line: ContextLine) -> str:
     return first_words(_TAG.sub("", line.text), wide=170)
 
 
-def _totals(context: ShownContext) -> list[tuple[str, str]]:
+def _totals(context: ContextView) -> list[tuple[str, str]]:
     of = "" if context.turn_id is None else f"step {context.step} of {context.turn_id}, "
     small = ", with the short prompt for small models" if context.compact else ""
     rows = [
@@ -141,7 +141,7 @@ def _totals(context: ShownContext) -> list[tuple[str, str]]:
     return rows
 
 
-def _tokens(context: ShownContext) -> str:
+def _tokens(context: ContextView) -> str:
     """Say how many tokens a context has, and how that is known."""
     total = f"{context.tokens:,}"
     if context.basis is TokenBasis.COUNTED and context.turn_id is None:

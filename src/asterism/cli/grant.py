@@ -24,7 +24,9 @@ AgentName = Annotated[str | None, option("--agent -a", "NAME", "The agent whose 
 @command(app, "list", readonly=True)
 async def list_grants(
     home: Asterism,
-    agent: AgentName = None,
+    agent: Annotated[
+        str | None, option("--agent -a", "NAME", "Only grants for calls of this agent.")
+    ] = None,
     everything: Annotated[
         bool, flag("--all", "Also show grants that ended or were revoked.")
     ] = False,

@@ -85,7 +85,10 @@ async def replay(
     home: Asterism,
     turn: TurnId,
     wire: Annotated[
-        Path | None, option("--wire", "FILE", "Models answer from this tape; compare requests too.")
+        Path | None,
+        option(
+            "--wire", "FILE", "Take the answers of models from this tape; compare requests too."
+        ),
     ] = None,
 ) -> Result:
     """Run a recorded turn again, offline, and compare it with what was recorded."""

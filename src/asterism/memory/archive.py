@@ -46,7 +46,7 @@ async def get(
     """
     passage = await passages.get(tx, passage_id)
     if passage is not None and not participants.can_see(passage.source.audience):
-        passage = None  # also if they might have heard it then
+        passage = None  # also if they might have seen it then
     if passage is not None and moment is not None:
         after = await passages.edits_after(tx, [passage_id], moment)
         passage = (

@@ -284,7 +284,7 @@ async def squashed_eras(tx: Connection) -> list[tuple[str, EraRow]]:
 async def blocks_at(tx: Connection, agent_id: str, moment: int) -> list[PastBlock]:
     """Return the blocks that an agent may have seen at a moment, with those put away since.
 
-    Of others' blocks, all that are or were shared with it, and all with folded edits, which may
+    Of others' blocks, all that are or were shared with it, and all with squashed edits, which may
     say that they were.
     """
     columns = ", ".join(f"b.{name}" for name in COLUMNS_WITH_CONTENT.split(", "))
@@ -307,7 +307,7 @@ async def blocks_at(tx: Connection, agent_id: str, moment: int) -> list[PastBloc
 
 
 async def eras_after(tx: Connection, block_id: str, number: int) -> list[EraRow]:
-    """Return the folded eras with edits above a number, the earliest first."""
+    """Return the eras with edits above a number, the earliest first."""
     rows = await tx.all(
         "SELECT first, last, content, edits, since FROM block_eras"
         " WHERE block_id = ? AND last > ? ORDER BY first",

@@ -110,7 +110,7 @@ async def _block_out(
         for line in rows.read_lines(row.text, row.lines)
         if participants.owner_alone or is_visible(block.schema, line, block.audience, participants)
     ]
-    # A value cannot be cut by lines, so that it is told only where all of it is heard.
+    # A value cannot be cut by lines, so that it is told only where all of it may be seen.
     whole = len(lines) == len(seen.lines) and not isinstance(block.schema, TextSchema)
     return {
         "label": block.label,

@@ -701,7 +701,7 @@ async def _rewrite(
 
 
 async def _rewrite_eras(tx: Connection, gone: str, rewrite: Callable[[str], str]) -> None:
-    """Rewrite what the folded history of blocks says of its edits, which is compressed JSON."""
+    """Rewrite what the squashed history of blocks says of its edits, which is compressed JSON."""
     changed: list[tuple[bytes, str, int]] = []
     for block_id, first, packed in await tx.all(
         f"SELECT block_id, first, edits FROM block_eras WHERE {_BLOCKS}", (tx.constellation,)

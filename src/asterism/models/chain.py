@@ -543,13 +543,13 @@ class ModelRegistry:
         self._chains: dict[str, tuple[str, ...]] = {}
         self._encoders: dict[str, Encoder] = {}
         self._retired: list[Model | Encoder] = []
-        self._given: set[str] = set()
+        self._registered: set[str] = set()
         self._chain = Chain(self.link)
 
     def put(self, models: Mapping[str, Model]) -> None:
         """Use these by vendor instead of configured ones."""
         self._models.update(models)
-        self._given.update(models)
+        self._registered.update(models)
 
     async def ask(self, question: ModelQuestion) -> Reply:
         """Put a question to the models of a chain."""
@@ -602,13 +602,13 @@ class ModelRegistry:
 
     def key_changed(self, vendor: str) -> None:
         """Ask with another key from now on; turns under way may still use the old one."""
-        if vendor in self._models and vendor not in self._given:
+        if vendor in self._models and vendor not in self._registered:
             self._retired.append(self._models.pop(vendor))
             self._links.clear()
 
     def vendors(self) -> list[str]:
         """Return the vendors whose configured ports were made."""
-        return [vendor for vendor in self._models if vendor not in self._given]
+        return [vendor for vendor in self._models if vendor not in self._registered]
 
     def settings_changed(self, old: Settings, new: Settings) -> None:
         """Let go of what is configured otherwise now; turns under way may still use it."""

@@ -23,13 +23,13 @@ from asterism.types.permissions import (
     amount_within,
     does_no_more,
     exact_arguments,
+    leaves_of,
     read_texts_at,
     texts_at,
 )
 from asterism.types.values import (
     host_of,
     host_with_all_letters,
-    leaves_of,
     plain_name,
     plain_path,
     recipients_in,

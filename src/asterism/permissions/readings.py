@@ -21,8 +21,8 @@ from urllib.parse import urljoin
 import orjson
 
 from asterism.types.agents import Trust
-from asterism.types.permissions import Effect, Results, texts_at
-from asterism.types.values import address_of, amounts_of, links_in, number_of, numbers_in
+from asterism.types.permissions import Effect, Results, amounts_of, texts_at
+from asterism.types.values import address_of, links_in, number_of, numbers_in
 
 MAX_VALUES = 20_000
 """How many values of a result are read one by one; the rest counts as text."""

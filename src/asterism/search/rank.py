@@ -67,7 +67,7 @@ _MAX_TERMS = 64
 _MAX_PREFIX_TERMS = 50
 """How many terms a beginning of a word may stand for."""
 _MAX_CHECKED, _CHUNK = 20_000, 400
-"""How many terms are looked at for them, in all and at a time, where not all may be heard."""
+"""How many terms are looked at for them, in all and at a time, where not all may be seen."""
 _FEW = 10
 """Of how many texts one may be without a vector before that is worth a word."""
 
@@ -828,12 +828,12 @@ class HitReader:
         Unless it is `tagged`, a passage needs no tags.
         """
         tags = tags_of(self.query) if tagged else frozenset[str]()
-        by_shelf: dict[tuple[str, str], list[int]] = {}
+        by_index: dict[tuple[str, str], list[int]] = {}
         for location in locations:
-            by_shelf.setdefault((location.kind, location.owner_id), []).append(location.number)
+            by_index.setdefault((location.kind, location.owner_id), []).append(location.number)
         messages: dict[tuple[str, int], search_index.JournalText] = {}
         passages_: dict[tuple[str, int], passages.Numbered] = {}
-        for (kind, owner_id), numbers in by_shelf.items():
+        for (kind, owner_id), numbers in by_index.items():
             if kind == JOURNAL:
                 rows = await search_index.messages_at(self.tx, owner_id, numbers)
                 messages |= {(owner_id, row.number): row for row in rows}

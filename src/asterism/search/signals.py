@@ -58,15 +58,15 @@ def _length_penalty(lengths: Floats, repeats: float, share: float) -> Floats:
 class ConversationView:
     """Texts in the order of their conversations, with what every question needs of them."""
 
-    def __init__(self, texts: Texts, shelf: NDArray[Any] | None = None) -> None:
+    def __init__(self, texts: Texts, index_id: NDArray[Any] | None = None) -> None:
         """Look at texts; `index` tells apart texts whose threads are not the same."""
         import numpy as np
 
         self.texts = texts
         count = len(texts)
         thread = texts.thread.astype(np.int64)
-        if shelf is not None:
-            thread += shelf.astype(np.int64) * (int(thread.max(initial=0)) + 1)
+        if index_id is not None:
+            thread += index_id.astype(np.int64) * (int(thread.max(initial=0)) + 1)
         self.order: NDArray[Any] | None = None
         """The rows in the order of conversations; None: they are in it."""
         self._where: NDArray[Any] | None = None

@@ -182,7 +182,7 @@ def _json(value: Any) -> str:
 
 async def opener_of(tx: Connection, record: TurnRecord) -> str:
     """Return the id of the person who opened a turn."""
-    participants = await company_of(tx, record)
+    participants = await participants_of(tx, record)
     if participants is None:
         return OWNER
     stored: dict[str, Any] = orjson.loads(participants)
@@ -190,7 +190,7 @@ async def opener_of(tx: Connection, record: TurnRecord) -> str:
     return persons[0]
 
 
-async def company_of(tx: Connection, record: TurnRecord) -> str | None:
+async def participants_of(tx: Connection, record: TurnRecord) -> str | None:
     """Return who was present when a turn was opened, as JSON; None: the owner alone."""
     row = await tx.one(
         "SELECT meta FROM entries WHERE agent_id = ? AND seq >= ? AND seq <= ?"

@@ -327,7 +327,7 @@ class VisibleEntry:
 
     @staticmethod
     def from_row(row: Row) -> VisibleEntry:
-        """Return the entry in a row of `TOLD`."""
+        """Return the entry in a row of `SELECT_VISIBLE`."""
         return VisibleEntry(
             *(row[0], row[1], EntryKind(row[2]), row[3], row[4], row[5]),
             trust=trust_of(row[8], row[6]),
@@ -336,20 +336,20 @@ class VisibleEntry:
         )
 
 
-TOLD = (
+SELECT_VISIBLE = (
     "SELECT e.seq, e.turn_id, e.kind, e.body, e.at, t.audience, t.trust, e.key, e.meta"
     " FROM entries e LEFT JOIN turns t ON t.id = e.turn_id"
 )
 """Entries with what their turns say of who may see them and how far they are trusted."""
 
 
-async def told(
+async def visible_entries(
     tx: Connection, agent_id: str, first: int, last: int, *, newest: int | None = None
 ) -> list[VisibleEntry]:
     """Return what models see of a stretch of a journal, in order; or the newest so many of it."""
     limit = "" if newest is None else " ORDER BY e.seq DESC LIMIT ?"
     rows = await tx.all(
-        f"{TOLD} WHERE e.agent_id = ? AND e.seq BETWEEN ? AND ?"
+        f"{SELECT_VISIBLE} WHERE e.agent_id = ? AND e.seq BETWEEN ? AND ?"
         f" AND e.kind IN ('message', 'reply', 'result'){limit or ' ORDER BY e.seq'}",
         (agent_id, first, last) if newest is None else (agent_id, first, last, newest),
     )
@@ -362,7 +362,7 @@ async def opening_messages(
 ) -> list[VisibleEntry]:
     """Return the newest messages of a stretch that opened a turn which was answered, in order."""
     rows = await tx.all(
-        f"{TOLD} WHERE e.agent_id = ? AND e.seq BETWEEN ? AND ? AND e.kind = 'message'"
+        f"{SELECT_VISIBLE} WHERE e.agent_id = ? AND e.seq BETWEEN ? AND ? AND e.kind = 'message'"
         " AND e.key = 'in' AND t.state = 'done' ORDER BY e.seq DESC LIMIT ?",
         (agent_id, first, last, newest),
     )

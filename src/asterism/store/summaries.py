@@ -9,7 +9,7 @@ import orjson
 from asterism.errors import Conflict
 from asterism.records import dataclass
 from asterism.store.database import OF_OWN_AGENT, Connection, Row
-from asterism.store.journal import TOLD, VisibleEntry
+from asterism.store.journal import SELECT_VISIBLE, VisibleEntry
 from asterism.types.agents import OWNER_ONLY, Audience, Trust
 from asterism.types.turns import Strategy, Summary, plain
 
@@ -175,7 +175,7 @@ async def originals(
     entries: list[VisibleEntry] = []
     while after < last and (most is None or len(entries) < most):
         rows = await tx.all(
-            f"{TOLD} WHERE e.agent_id = ? AND e.seq > ? AND e.seq <= ?"
+            f"{SELECT_VISIBLE} WHERE e.agent_id = ? AND e.seq > ? AND e.seq <= ?"
             " AND e.kind IN ('message', 'reply', 'result') ORDER BY e.seq LIMIT ?",
             (summary.agent_id, after, last, _READ_AT_ONCE),
         )

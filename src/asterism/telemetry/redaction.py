@@ -75,7 +75,7 @@ _PREFIXES = (
     *("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "AIza"),
     *("AKIA", "ASIA", "eyJ", "-----BEGIN ", "xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxs-"),
 )
-_MAX_HELD_BACK = 16_384
+_MAX_PENDING = 16_384
 
 
 def _plain_forms(secret: str) -> Iterator[str]:
@@ -325,7 +325,7 @@ class KnownSecrets:
         place = len(text)
         if not self._hex:
             return place
-        shift = max(0, len(text) - _MAX_HELD_BACK)
+        shift = max(0, len(text) - _MAX_PENDING)
         end = text[shift:]
         lines, digits = _squeezed(end)
         looks: list[tuple[_Squeezed, Iterable[bytes]]] = [
@@ -442,20 +442,20 @@ class RedactingStream:
 
     def __init__(self, secrets: KnownSecrets | None = None) -> None:
         self._secrets = SECRETS if secrets is None else secrets
-        self._held = ""
+        self._pending = ""
 
     def feed(self, piece: str) -> str:
         """Take a piece in; return what can be shown by now, which may be nothing."""
-        text = self._held + piece
+        text = self._pending + piece
         at = self._beginning(text)
         if at < len(text):
             at = self._uncut(text, at)
-        self._held = text[at:]
+        self._pending = text[at:]
         return self._secrets.redact(text[:at])
 
     def rest(self) -> str:
         """Return what is held back, since nothing follows."""
-        text, self._held = self._held, ""
+        text, self._pending = self._pending, ""
         return self._secrets.redact(text)
 
     def _beginning(self, text: str) -> int:
@@ -469,7 +469,7 @@ class RedactingStream:
                 if any(form.startswith(end) for form in forms):
                     place = at
                     break
-        unfinished_at = _UNFINISHED.search(text, max(0, len(text) - _MAX_HELD_BACK))
+        unfinished_at = _UNFINISHED.search(text, max(0, len(text) - _MAX_PENDING))
         place = min(place, unfinished_at.start()) if unfinished_at else place
         return min(place, self._secrets.unfinished_at(text))
 

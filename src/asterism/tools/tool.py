@@ -152,7 +152,7 @@ class ToolContext:
             participants=self.participants,
             turn_id=self.turn_id,
             reason=reason,
-            consent=self.decision is not None and self.decision.approved,
+            approved=self.decision is not None and self.decision.approved,
             authority=self.authority,
         )
 

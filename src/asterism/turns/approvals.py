@@ -38,7 +38,7 @@ from asterism.store.events import Event, home_chain
 from asterism.times import rounded_duration, to_ms
 from asterism.tools.builtin.meta import PLAN_TOOL
 from asterism.tools.tool import Tool
-from asterism.turns.context import Meeting, who
+from asterism.turns.context import Presence, read_presence
 from asterism.turns.lanes import Pump
 from asterism.types.agents import (
     OWNER,
@@ -812,8 +812,8 @@ async def _judged(
     """Return the decision about the changed call, by the policies alone."""
     agent = await agents.by_id(tx, approval.agent_id)
     assert agent is not None, "its turn waits"
-    participants = await approvals.company_of(tx, record)
-    met = await who(tx, participants) if participants is not None else Meeting()
+    participants = await approvals.participants_of(tx, record)
+    presence = await read_presence(tx, participants) if participants is not None else Presence()
     trust = Trust(record.trust) if record.trust is not None else Trust.OWNER
     wanted = CallRequest(
         agent=agent.name,
@@ -822,11 +822,11 @@ async def _judged(
         effects=tool.effects(dict(arguments)),
         operation=str(arguments.get("operation") or ""),
         trust=trust,
-        people=met.speaker,
+        people=presence.speaker,
         # It was asked for: where no policy names reviewers, that is the owner's to answer.
         asks=True,
-        audience=tool.audience(agent, met.participants, arguments),
-        participants=met.participants,
+        audience=tool.audience(agent, presence.participants, arguments),
+        participants=presence.participants,
         definition=tool.digest(arguments),
     )
     # What is left of a quota is not looked up: a call that a quota would let pass is asked for.

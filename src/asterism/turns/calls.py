@@ -1,35 +1,56 @@
-"""Calls: what an agent does in a turn, and what becomes of a call that a crash interrupted."""
+"""Calls: may one run, what comes of it, and what becomes of one that a crash interrupted."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from asterism.errors import StoreError, ToolError, TurnLimit
-from asterism.permissions import Allow, Ask, Deny, Verdict
+from asterism.errors import StoreError, ToolError
+from asterism.memory import people
+from asterism.permissions import (
+    PRESENT,
+    Act,
+    Actor,
+    Allow,
+    Ask,
+    Authority,
+    CallRequest,
+    Deny,
+    GrantSet,
+    Resource,
+    Situation,
+    Verdict,
+    decide,
+)
 from asterism.permissions.decide import has_outside_effect
 from asterism.records import dataclass
-from asterism.store import agents
+from asterism.store import approvals, journal
 from asterism.store.database import Connection
+from asterism.store.events import Event
 from asterism.store.journal import Draft
 from asterism.telemetry import ToolWatch, current_turn, turn_context
 from asterism.telemetry.redaction import redact
+from asterism.times import DAY
 from asterism.tools.tool import Decision, NeedsApproval, Tool, ToolContext
-from asterism.turns.judge import judge, note_question
+from asterism.turns.context import speaker_of
+from asterism.turns.intents import doubt_about, doubt_anything
 from asterism.turns.repeats import PastCall, answer_from_before, is_empty, may_change
-from asterism.turns.rules import RUN, Attempt, Due, Refusal
-from asterism.turns.turn import CALLS_BEFORE, Turn
-from asterism.types.agents import OWNER, Audience, Label, Trust, new_id, rules_text
+from asterism.turns.rules import Attempt, Refusal
+from asterism.turns.turn import Turn
+from asterism.types.agents import OWNER, Audience, Label, Participants, Trust, new_id
 from asterism.types.memory import Origin, OriginKind
 from asterism.types.permissions import (
     ApprovalRecord,
     Effect,
     EffectKind,
+    Grant,
+    amount_of,
     arguments_json,
     effects_in_words,
     plain_effects,
@@ -53,6 +74,8 @@ from asterism.types.turns import (
 )
 
 _log = logging.getLogger(__name__)
+_MAX_ARGUMENT_LENGTH = 500
+"""How much of an argument the audit log keeps."""
 _MAX_RESULT_LENGTH = 100_000
 _NOTE = 100
 """Room for the words that a result was cut, so that it is not cut once more."""
@@ -97,7 +120,7 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
         refused = await _refusal(turn, key, call, ready, together)
         verdict = None
         if refused is None and isinstance(ready, _Ready):
-            verdict = await _judged(turn, ready, trust)
+            verdict = await _judge(turn, ready, trust)
             if isinstance(verdict, Deny):
                 _count_outside(turn, ready, "denied")
                 text = f"Error: {verdict.reason} It was not run."
@@ -237,25 +260,269 @@ def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
         return f"Error: {error.message}"
 
 
-async def _judged(
-    turn: Turn, ready: _Ready, trust: Trust, approved_by: str | None = None
-) -> Verdict:
-    """Return what the one decision says; a call that was begun before a crash was let through."""
-    begun = f"{ready.key}/begun" if approved_by is None else f"{ready.key}/approved"
-    if begun in turn.recorded:
-        return Allow()
-    return await judge(
-        *(turn, ready.key, ready.tool, ready.arguments, ready.effects, trust, ready.audience),
-        asks=turn.rule_state.consent(_attempt_of(ready)),
-        approved_by=approved_by,
-    )
+# -- may it run? ----------------------------------------------------------------------------------
 
 
 def _against_rules(turn: Turn, ready: _Ready, under_way: list[_Ready]) -> Refusal | None:
     """Return why rules are against a call; one that was begun before a crash was let through."""
-    if f"{ready.key}/begun" in turn.recorded:
+    attempt = _attempt_of(ready)
+    if f"{ready.key}/begun" in turn.recorded or not (turn.rule_state.rules or attempt.outside):
         return None
-    return rule_refusal(turn, _attempt_of(ready), [_attempt_of(other) for other in under_way])
+    turn.rule_state.read(turn.recorded)
+    pending = [_attempt_of(other) for other in under_way]
+    return turn.rule_state.refusal(attempt, turn.services.clock(), pending)
+
+
+def _attempt_of(ready: _Ready) -> Attempt:
+    """Return a call as rules look at it; the arguments as its tool reads them."""
+    operation = ready.arguments.get("operation")
+    outside = ready.tool.retry_safety in (RetrySafety.UNKNOWN, RetrySafety.CHECKABLE) and any(
+        effect.kind.outside and effect.kind is not EffectKind.FETCH for effect in ready.effects
+    )
+    named = None if operation is None else str(operation)
+    return Attempt(ready.call.name, ready.call.arguments, named, outside)
+
+
+async def _judge(
+    turn: Turn, ready: _Ready, trust: Trust, approved_by: str | None = None
+) -> Verdict:
+    """Return the decision about a call, and record it in the audit log.
+
+    One that was begun before a crash was let through.
+
+    Args:
+        turn: The turn.
+        ready: The call.
+        trust: The least trusted of what the model had read when it made the call.
+        approved_by: Who has approved this very call, if it was asked for.
+    """
+    begun = f"{ready.key}/begun" if approved_by is None else f"{ready.key}/approved"
+    if begun in turn.recorded:
+        return Allow()
+    agent, participants, tool = turn.agent, turn.context.participants, ready.tool
+    names: dict[str, str] = {}
+    if not participants.can_see(ready.audience):
+        names = await turn.live.database.read(lambda tx: people.names_of(tx, participants))
+    wanted = CallRequest(
+        agent=agent.name,
+        tool=tool.name,
+        arguments=ready.arguments,
+        effects=ready.effects,
+        operation=str(ready.arguments.get("operation") or ""),
+        trust=trust,
+        people=turn.people,
+        asks=tool.ask or turn.rule_state.asks_person(_attempt_of(ready)),
+        audience=ready.audience,
+        participants=participants,
+        names=names,
+        definition=tool.digest(ready.arguments),
+    )
+    verdict = await _decide(turn, ready.key, Actor("agent", agent.id, agent.name, trust), wanted)
+    if isinstance(verdict, Ask) and approved_by is not None:
+        verdict = Allow(f"approved by {approved_by or 'a person'}")
+    if isinstance(verdict, Allow) and any(
+        effect.kind is EffectKind.PAY for effect in ready.effects
+    ):
+        turn.payments[ready.key] = ready.effects
+    turn.note(_judgement_event(turn, ready.key, wanted, verdict))
+    return verdict
+
+
+def _note_question(turn: Turn, ready: _Ready, reason: str) -> None:
+    """Note in the audit log that a call which was allowed waits for a person all the same."""
+    wanted = CallRequest(turn.agent.name, ready.tool.name, ready.arguments, ready.effects)
+    turn.note(_judgement_event(turn, ready.key, wanted, Ask(reason)))
+
+
+class _Quota(NamedTuple):
+    """The quota of a policy."""
+
+    policy: str
+    span: int
+    of: str
+    """`calls` or `amount`."""
+
+
+async def _decide(turn: Turn, key: str, actor: Actor, wanted: CallRequest) -> Verdict:
+    authority = turn.services.authority()
+    resource = Resource("tool", wanted.tool, wanted=wanted)
+    now = turn.services.clock()
+    situation = Situation(authority, doubt=doubt_anything, now=now, turn_id=turn.id)
+    verdict = decide(actor, Act.CALL, resource, situation)
+    quota = _quota_of(authority, verdict)
+    if not isinstance(verdict, Ask) and quota is None:
+        return verdict
+    # Only now it matters what was granted, and what of a quota has gone by.
+    granted, used, givers = await _granted_and_used(turn, actor, wanted, quota, now)
+    situation = replace(situation, grants=granted, used=used, givers=givers)
+    verdict = decide(actor, Act.CALL, resource, situation)
+    if isinstance(verdict, Ask) and _rests_on_trust(actor, resource, situation):
+        # Only now it matters what was asked for.
+        situation = replace(situation, doubt=await doubt_about(turn, key))
+        verdict = decide(actor, Act.CALL, resource, situation)
+    if isinstance(verdict, Allow) and verdict.grant:
+        turn.use_grant(verdict.grant)
+        if verdict.grant in used:
+            turn.use_quota(approvals.Use(actor.id, verdict.grant, now, 0.0))
+    elif isinstance(verdict, Allow) and quota is not None and verdict.policy == quota.policy:
+        amount = amount_of(wanted.effects)
+        # A quota of calls may let one pass whose amount cannot be read.
+        amount = amount if math.isfinite(amount) else 0.0
+        turn.use_quota(approvals.Use(actor.id, quota.policy, now, amount))
+    return verdict
+
+
+async def _granted_and_used(
+    turn: Turn, actor: Actor, wanted: CallRequest, quota: _Quota | None, now: int
+) -> tuple[GrantSet, dict[str, float], dict[str, frozenset[str]]]:
+    """Return the valid grants for a call, the used part of grants and quota, and the givers.
+
+    These are persons other than the owner, each with every way in which a policy may name them.
+    """
+    opening = turn.recorded.get("in")
+    opener = OWNER if OWNER in turn.people or opening is None else speaker_of(opening)
+
+    async def read(
+        tx: Connection,
+    ) -> tuple[list[Grant], dict[str, float], dict[str, frozenset[str]]]:
+        live = await approvals.live_grants(tx, actor.id, now, turn.id)
+        if opener != OWNER:
+            live = [
+                grant for grant in live if await _covers_turns_of_others(tx, grant, turn.id, opener)
+            ]
+        if not wanted.participants.can_see(wanted.audience):
+            live = [
+                grant
+                for grant in live
+                if await _covers_participants(tx, grant, wanted.participants)
+            ]
+        used: dict[str, float] = {}
+        for grant in live:
+            if grant.per_day is not None:
+                used[grant.id] = await approvals.quota_used(
+                    tx, actor.id, grant.id, now - DAY, "calls"
+                )
+        if quota is not None:
+            since = now - quota.span
+            used[quota.policy] = await approvals.quota_used(
+                tx, actor.id, quota.policy, since, quota.of
+            )
+        others = {grant.given_by for grant in live} - {OWNER}
+        givers = {person_id: await _names_of(tx, person_id) for person_id in others}
+        return live, used, givers
+
+    # Calls of one reply may be judged before the first of them is written.
+    await turn.wait_for_write()
+    live, used, givers = await turn.live.database.read(read)
+    if opener in givers:
+        givers[opener] |= {PRESENT}
+    for use in turn.uses:
+        if use.policy in used:
+            by_amount = quota is not None and (quota.policy, quota.of) == (use.policy, "amount")
+            used[use.policy] += use.amount if by_amount else 1
+    granted = GrantSet(
+        _after_uses(grant, turn.staged_grants.count(grant.id))
+        for grant in live
+        if grant.per_day is None or used[grant.id] < grant.per_day
+    )
+    return granted, used, givers
+
+
+async def _covers_turns_of_others(tx: Connection, grant: Grant, turn_id: str, opener: str) -> bool:
+    """Tell whether a grant is for calls in turns that a person other than the owner opens.
+
+    It is if the question that it was given with came from a turn of theirs.
+    """
+    if grant.turn_id == turn_id:
+        return True
+    approval = await approvals.get(tx, grant.approval_id) if grant.approval_id else None
+    record = await journal.turn(tx, approval.turn_id) if approval is not None else None
+    return record is not None and await approvals.opener_of(tx, record) == opener
+
+
+async def _names_of(tx: Connection, person_id: str) -> frozenset[str]:
+    """Return every form in which a policy may name a person; empty for unknown persons."""
+    person = await people.get_person(tx, person_id)
+    if person is None:
+        return frozenset()
+    return Actor("person", person.id, person.name, person.trust, frozenset(person.roles)).tokens
+
+
+async def _covers_participants(tx: Connection, grant: Grant, participants: Participants) -> bool:
+    """Tell whether a grant was given for calls whose results these people see.
+
+    What the owner lets an agent do in private is no word about whom its results may be shown to.
+    """
+    approval = await approvals.get(tx, grant.approval_id) if grant.approval_id else None
+    record = await journal.turn(tx, approval.turn_id) if approval is not None else None
+    return record is not None and participants.can_see(Audience.of_turn(record.audience))
+
+
+def _after_uses(grant: Grant, uses: int) -> Grant:
+    """Return a grant as it stands after some more uses."""
+    return grant if grant.uses is None else replace(grant, uses=grant.uses - uses)
+
+
+def _never(effects: tuple[Effect, ...]) -> None:
+    del effects
+
+
+def _rests_on_trust(actor: Actor, resource: Resource, situation: Situation) -> bool:
+    """Tell whether a call is asked for only because nobody is known to have wanted it."""
+    trusting = replace(situation, doubt=_never)
+    return isinstance(decide(actor, Act.CALL, resource, trusting), Allow)
+
+
+def _quota_of(authority: Authority, verdict: Verdict) -> _Quota | None:
+    """Return the quota of the policy that would allow a call."""
+    if not isinstance(verdict, Allow) or not verdict.policy:
+        return None
+    for policy in authority.policies.all:
+        if policy.name == verdict.policy and policy.quota is not None:
+            return _Quota(policy.name, policy.quota.span, policy.quota.of)
+    return None
+
+
+def _judgement_event(turn: Turn, key: str, wanted: CallRequest, verdict: Verdict) -> Event:
+    """Return what the audit log keeps of a judgement."""
+    kind = {"Allow": "allowed", "Ask": "asked", "Deny": "denied"}[type(verdict).__name__]
+    body: dict[str, Any] = {
+        "what": wanted.tool,
+        "key": key,
+        "verdict": kind,
+        "reason": verdict.reason,
+        "effects": [str(effect) for effect in wanted.effects],
+        "arguments": {name: _short(value) for name, value in wanted.arguments.items()},
+    }
+    if wanted.trust.value != "owner":
+        body["trust"] = wanted.trust.value
+    if isinstance(verdict, Ask) and verdict.because:
+        body["because"] = [
+            {
+                "what": reason.what,
+                "from": reason.origin,
+                "trust": reason.trust,
+                "where": reason.where,
+            }
+            for reason in verdict.because
+        ]
+    return Event(
+        f"call.{kind}",
+        f"agent:{turn.agent.name}",
+        turn.services.clock(),
+        body,
+        turn.agent.id,
+        turn.id,
+    )
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _MAX_ARGUMENT_LENGTH:
+        return f"{value[:_MAX_ARGUMENT_LENGTH]}… ({len(value):,} characters)"
+    return value
+
+
+# -- running ---------------------------------------------------------------------------------------
 
 
 async def _run_together(turn: Turn, together: list[_Ready]) -> None:
@@ -465,7 +732,7 @@ def _record(
     turn: Turn, ready: _Ready, outcome: ToolResult | NeedsApproval, context: ToolContext
 ) -> None:
     if isinstance(outcome, NeedsApproval):
-        note_question(turn, ready.key, ready.tool, ready.arguments, ready.effects, outcome.question)
+        _note_question(turn, ready, outcome.question)
         _ask(turn, ready, "", outcome.reviewers, outcome.question)
     else:
         _count_outside(turn, ready, "allowed")
@@ -659,7 +926,7 @@ def _ask_again(turn: Turn, ready: _Ready, decision: Decision, reviewers: tuple[s
     reason = f"{ready.tool.name} is not the tool any more that {decision.approval_id} was about"
     again = replace(ready, key=f"{ready.key}/outcome")
     approval = _question(turn, again, reason, reviewers)
-    note_question(turn, again.key, ready.tool, ready.arguments, ready.effects, reason)
+    _note_question(turn, again, reason)
     told = (
         f"Your call {_spell(ready.call)} was approved by {decision.by}, but the tool has changed "
         f"since it was asked for. It was not run. Waiting for approval {approval.id}; you will be "
@@ -695,7 +962,7 @@ async def _decided(
     ready = _prepare(turn, key, call)
     state = ResultState.NOT_RUN
     if isinstance(ready, _Ready) and f"{key}/effect" not in turn.recorded:
-        verdict = await _judged(turn, ready, turn.context.label.trust, decision.by)
+        verdict = await _judge(turn, ready, turn.context.label.trust, decision.by)
         if isinstance(verdict, Deny):
             ready, state = f"Error: {verdict.reason} It was not run.", ResultState.DENIED
     if isinstance(ready, str):
@@ -787,187 +1054,3 @@ def _show_kept(turn: Turn, ready: _Ready) -> None:
             where = effect.things[0] if effect.things else "archive"
             for text in effect.content:
                 turn.publish("kept", {"where": where, "text": text, "before": ""})
-
-
-BY_PROCESSOR = "asterism:processors"
-"""Who is named as the model of a reply that processors have made."""
-BY_RULE = "asterism:rules"
-"""Who is named as the model of a reply that a rule has made."""
-GIVEN = "rules"
-"""The entry with the rules that a turn began with, and what they look at."""
-_REMINDED = 2
-"""The step from which on an agent is reminded."""
-_FORCED = 3
-_ENDED = 5
-"""The step in which a turn ends whose agent goes on with what it must not do."""
-_MAX_CLOSING = 2_000
-
-
-def _attempt_of(ready: _Ready) -> Attempt:
-    """Return a call as rules look at it; the arguments as its tool reads them."""
-    operation = ready.arguments.get("operation")
-    outside = ready.tool.retry_safety in (RetrySafety.UNKNOWN, RetrySafety.CHECKABLE) and any(
-        effect.kind.outside and effect.kind is not EffectKind.FETCH for effect in ready.effects
-    )
-    named = None if operation is None else str(operation)
-    return Attempt(ready.call.name, ready.call.arguments, named, outside)
-
-
-def rule_refusal(turn: Turn, attempt: Attempt, pending: Sequence[Attempt]) -> Refusal | None:
-    """Return why rules are against a call; see `Course.refusal`."""
-    if not (turn.rule_state.rules or attempt.outside):
-        return None
-    turn.rule_state.read(turn.recorded)
-    return turn.rule_state.refusal(attempt, turn.services.clock(), pending)
-
-
-async def begin_rules(turn: Turn) -> None:
-    """Learn what rules look at beyond the turn, and note it for whoever replays the turn."""
-    if not turn.agent.rules:
-        return
-    state = turn.rule_state
-    ran: dict[str, int] = {}
-    if state.looks_back:
-        ran = await turn.live.database.read(lambda tx: agents.runs_of(tx, turn.agent.id))
-        state.look_back(ran)
-    if GIVEN not in turn.recorded:
-        kept = {"rules": rules_text(turn.agent.rules), "tools": state.tools, "ran": ran}
-        turn.stage(EntryKind.ONCE, GIVEN, orjson.dumps(kept))
-
-
-def remind_of_rules(turn: Turn, step: int) -> None:
-    """Climb a rung for each rule that calls of a step did not keep; may end the turn."""
-    turn.rule_state.read(turn.recorded)
-    key = f"{step}/rules"
-    if not turn.rule_state.trail.refused or key in turn.recorded:
-        return
-    broken = [entry for entry in turn.rule_state.step_refusals(step) if entry[0] >= _REMINDED]
-    if not broken:
-        return
-    said = " ".join(dict.fromkeys(_lesson(refused) for _, refused in broken))
-    for count, refused in broken:
-        if refused.needs is None:
-            if count >= _ENDED:
-                raise TurnLimit(_stopped(f"in {count} steps I did what a rule forbids. {said}"))
-        elif count >= _FORCED:
-            name = _force(turn, step, (refused.needs,))
-            if name is None:
-                raise TurnLimit(_stopped(f"in {count} steps I did not keep a rule. {said}"))
-            turn.tell(key, f"{said} {name} is called for you now.")
-            return
-    turn.tell(key, f"For the second time or more: {said}")
-
-
-async def may_end(turn: Turn, step: int) -> bool:
-    """Tell whether a turn may end with its answer; if not, the agent is reminded or helped."""
-    if not turn.agent.rules:
-        return True
-    state, key = turn.rule_state, f"{step}/due"
-    if key in turn.recorded:
-        return False
-    state.read(turn.recorded)
-    due = state.due_calls(turn.services.clock())
-    if not due:
-        return True
-    said = " ".join(str(due_call) for due_call in due)
-    if _count_entries(turn, "/due") < _REMINDED:
-        turn.tell(key, f"The turn cannot end yet. {said} Call it now, and give your answer after.")
-        await turn.flush()
-        return False
-    name = next((name for due_call in due if (name := _force(turn, step, due_call.tools))), None)
-    if name is not None:
-        turn.tell(key, f"{said} {name} is called for you now; give your answer after.")
-        await turn.flush()
-        return False
-    if all(_was_tried(turn, due_call) for due_call in due):
-        turn.notify_owner(
-            "rule.unmet",
-            f"{turn.agent.name} ended a turn although a rule wants more, since the tool failed: "
-            f"{said} (turn {turn.id})",
-        )
-        return True
-    raise TurnLimit(_stopped(f"I did not call what a rule wants before the turn ends. {said}"))
-
-
-def forced_reply(turn: Turn, step: int) -> Reply | None:
-    """Return the calls that are made for the agent in this step, as if it had made them."""
-    before = turn.recorded.get(CALLS_BEFORE) if step == 0 else None
-    if before is not None:
-        made: list[dict[str, Any]] = orjson.loads(before.body)
-        calls = tuple(
-            Call(f"before_{turn.id[-8:]}_{place}", call["name"], arguments_json(call["arguments"]))
-            for place, call in enumerate(made)
-        )
-        return Reply(calls=calls, model=BY_PROCESSOR, finish="tool_calls")
-    entry = turn.recorded.get(f"{step - 1}/force")
-    if entry is None:
-        return None
-    call = Call(f"rule_{turn.id[-8:]}_{step}", entry.body.decode(), "{}")
-    return Reply(calls=(call,), model=BY_RULE, finish="tool_calls")
-
-
-async def closing_reply(turn: Turn, step: int, reply: Reply) -> Reply | None:
-    """Return the answer that a turn ends with since a tool of it ends turns, or None."""
-    if not turn.agent.rules or turn.schema is not None:
-        return None
-    turn.rule_state.read(turn.recorded)
-    made, key = turn.rule_state.ending_call(), f"{step + 1}/reply"
-    if made is None or turn.rule_state.due_calls(turn.services.clock()):
-        return None
-    if (former := turn.recorded.get(key)) is not None:
-        said = Reply.from_entry(former.body, former.meta)
-        return said if said.model == BY_RULE and not said.calls else None
-    if reply.text:
-        return reply
-
-    async def result() -> Reply:
-        return Reply(text=made.said[:_MAX_CLOSING], model=BY_RULE)
-
-    return await turn.once(key, result)
-
-
-def _force(turn: Turn, step: int, tools: tuple[str, ...]) -> str | None:
-    """Have a tool called in the next step that leads to one of these; None if none can be."""
-    state, now = turn.rule_state, turn.services.clock()
-    forced_before = {
-        entry.body.decode() for key, entry in turn.recorded.items() if key.endswith("/force")
-    }
-    for wanted in tools:
-        name = state.first_step(wanted, now)
-        if name is not None and name not in forced_before and _takes_nothing(turn, name):
-            turn.stage(EntryKind.ONCE, f"{step}/force", name.encode())
-            return name
-    return None
-
-
-def _takes_nothing(turn: Turn, name: str) -> bool:
-    """Tell whether a tool can be called without arguments."""
-    tool = turn.services.toolbox.get(name, turn.agent.tools)
-    if tool is None:
-        return False
-    try:
-        tool.read("{}")
-    except ToolError:
-        return False
-    return True
-
-
-def _was_tried(turn: Turn, due: Due) -> bool:
-    return any(turn.rule_state.trail.any(name, RUN) for name in due.tools)
-
-
-def _count_entries(turn: Turn, ending: str) -> int:
-    return sum(key.endswith(ending) for key in turn.recorded)
-
-
-def _lesson(refused: Refusal) -> str:
-    """Return what a refusal says, without the words with which every refusal begins."""
-    said = refused.text.removeprefix("Error: not run, ").removeprefix("by a rule for your tools: ")
-    return said[:1].upper() + said[1:]
-
-
-def _stopped(why: str) -> str:
-    return (
-        f"I had to stop: {why} What was done so far is kept. Ask me to go on, or change the rules "
-        'with "asterism rule".'
-    )

@@ -29,7 +29,7 @@ from asterism.turns.context import (
     Context,
     LiveAgent,
     compile_context,
-    held,
+    entries_for,
     load_context,
 )
 from asterism.turns.digest import (
@@ -154,7 +154,7 @@ async def _read_past(tx: Connection, live: LiveAgent, context: Context, before: 
     agent_id = live.agent.id
     former = await summaries.get(tx, context.epoch.summary) if context.epoch.summary else None
     first = former.last_seq + 1 if former is not None else 1
-    rows = await held(tx, agent_id, context.participants, former, first, before - 1)
+    rows = await entries_for(tx, agent_id, context.participants, former, first, before - 1)
     unfinished = await journal.unfinished(tx, agent_id)
     return _Past(
         [_context_entry(row) for row in rows],

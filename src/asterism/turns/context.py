@@ -35,7 +35,7 @@ from asterism.types.agents import (
     Participants,
     Trust,
     least_trusted,
-    told,
+    rules_for_model,
 )
 from asterism.types.memory import BlockType
 from asterism.types.permissions import EffectKind
@@ -46,6 +46,7 @@ from asterism.types.turns import (
     Entry,
     EntryKind,
     MessageMeta,
+    NoteMeta,
     Reply,
     ResultMeta,
     Summary,
@@ -182,7 +183,7 @@ class Context:
         participants: Participants,
         epoch: Epoch,
         sections: Sequence[Section],
-        shown: dict[str, ShownBlock],
+        blocks: dict[str, ShownBlock],
         tail: Tail,
         upto: int,
     ) -> None:
@@ -190,7 +191,7 @@ class Context:
         self.epoch = epoch
         self.saved = True
         """Whether the epoch is in the store."""
-        self.shown = shown
+        self.blocks = blocks
         """The blocks as it shows them, by their ids."""
         self.referable: dict[str, str] = {}
         """Labels of blocks that it does not show until a message refers to them, by block id."""
@@ -210,9 +211,9 @@ class Context:
         self._hidden_summary = hidden_summary(sections)
         self._earlier: tuple[int, bytes | None] | None = None
         """The latest message that stands for the past before a place in the tail."""
-        self._told: list[DigestLine] = []
+        self._digest: list[DigestLine] = []
         """The lines of the past that such messages are made of: each of them is of all of it."""
-        self._told_upto = 0
+        self._digested_upto = 0
 
     def append(self, entry: Draft | VisibleEntry) -> None:
         """Add an entry to the tail, as it is sent."""
@@ -275,13 +276,13 @@ class Context:
             return None
         if self._earlier is None or self._earlier[0] != start:
             # It takes 20 ms to import, and most requests leave nothing out.
-            from asterism.turns.digest import said_lines
+            from asterism.turns.digest import digest_lines
 
-            if self._told_upto > start:
-                self._told, self._told_upto = [], 0
-            self._told += said_lines(self.tail.wires[self._told_upto : start])
-            self._told_upto = start
-            self._earlier = (start, earlier_message(self._hidden_summary, self._told))
+            if self._digested_upto > start:
+                self._digest, self._digested_upto = [], 0
+            self._digest += digest_lines(self.tail.wires[self._digested_upto : start])
+            self._digested_upto = start
+            self._earlier = (start, earlier_message(self._hidden_summary, self._digest))
         return self._earlier[1]
 
 
@@ -410,15 +411,8 @@ class Note:
     @property
     def meta(self) -> str | None:
         """What the journal keeps beside it."""
-        kept: dict[str, Any] = {
-            "why": self.why,
-            "origins": self.origins,
-            "replaces": self.replaces,
-        }
-        if self.labels:
-            kept["trust"] = least_trusted(label.trust for label in self.labels)
-        kept = {name: value for name, value in kept.items() if value}
-        return orjson.dumps(kept).decode() if kept else None
+        trust = least_trusted(label.trust for label in self.labels) if self.labels else None
+        return NoteMeta(self.why, self.origins, self.replaces, trust).to_json()
 
 
 async def enter(
@@ -474,7 +468,10 @@ async def _catch_up(
         )
         return []
     first = context.upto + 1
-    _fill(context, await held(tx, live.agent.id, context.participants, None, first, live.length))
+    _fill(
+        context,
+        await entries_for(tx, live.agent.id, context.participants, None, first, live.length),
+    )
     context.upto = live.length
     if not (context.stale and tell):
         return []
@@ -486,7 +483,7 @@ async def _catch_up(
 async def _shows_too_much(tx: Connection, live: LiveAgent, context: Context) -> bool:
     """Tell whether a context shows a block that its owner has since given a smaller audience."""
     return any(
-        visible.block.id in context.shown
+        visible.block.id in context.blocks
         and not context.participants.can_see(visible.block.audience)
         for visible in await blocks.seen_by(tx, live.agent.id)
     )
@@ -562,7 +559,7 @@ async def compile_context(
     _take_in(context, [visible for visible in seen if visible.block.id in shown])
     if stands_for is not None:
         context.learn(Label(stands_for.trust, stands_for.audience))
-    _fill(context, await held(tx, agent.id, participants, stands_for, first, live.length))
+    _fill(context, await entries_for(tx, agent.id, participants, stands_for, first, live.length))
     return context
 
 
@@ -585,7 +582,7 @@ async def _first_that_fits(
     context = Tail(budget)
     last, size, first = live.length, 0, live.length + 1
     while last > 0 and size <= context.budget:
-        rows = await journal.told(tx, live.agent.id, 1, last, newest=_AT_ONCE)
+        rows = await journal.visible_entries(tx, live.agent.id, 1, last, newest=_AT_ONCE)
         if not rows:
             return 1
         for row in reversed(rows):
@@ -628,20 +625,20 @@ async def _changes(tx: Connection, live: LiveAgent, context: Context) -> list[No
         if not text:
             continue
         there.add(block.id)
-        former = context.shown.get(block.id)
+        former = context.blocks.get(block.id)
         if former is not None and former.text == text:
             continue
-        context.shown[block.id] = ShownBlock(block.version, text)
+        context.blocks[block.id] = ShownBlock(block.version, text)
         own = await _made_here(tx, live, participants, block.id, former.version if former else 0)
         if not (former is not None and own):
             told = _difference(block.label, former.text, text) if former is not None else ""
             told = told or f"This is in your memory now:\n{text}"
             notes.append(Note(f"note/{block.id}", told))
-    for gone in context.shown.keys() - there:
-        label = context.shown.pop(gone).text.partition("\n")[0]
+    for gone in context.blocks.keys() - there:
+        label = context.blocks.pop(gone).text.partition("\n")[0]
         notes.append(Note(f"note/{gone}", f"You see this memory block no more: {label}"))
     context.referable = _referable(seen, participants)
-    _take_in(context, [visible for visible in seen if visible.block.id in context.shown])
+    _take_in(context, [visible for visible in seen if visible.block.id in context.blocks])
     return notes
 
 
@@ -800,7 +797,7 @@ def sections_of(
         sections.append(Section(_TIME, short_time_note(zone), why, zone, full=False))
     if agent.rules:
         why = "its owner has given it rules for its tools"
-        sections.append(Section("rules", told(agent.rules), why))
+        sections.append(Section("rules", rules_for_model(agent.rules), why))
     if memory.people:
         sections.append(Section("people", memory.people, "who is present in this conversation"))
     blocks, shown = _blocks(participants, memory.blocks, budget_tokens)
@@ -915,7 +912,7 @@ def sent_wire(entry: Draft | VisibleEntry, zone: str) -> bytes:
     return entry.body
 
 
-async def held(
+async def entries_for(
     tx: Connection,
     agent_id: str,
     participants: Participants,
@@ -926,28 +923,28 @@ async def held(
     """Return what those present may see: a summary's kept originals, then a stretch of entries."""
     rows: list[journal.VisibleEntry] = []
     for seq in summary.kept if summary is not None else ():
-        rows += await journal.told(tx, agent_id, seq, seq)
-    rows += await journal.told(tx, agent_id, first, last)
-    return audible(without_repeats(rows), participants)
+        rows += await journal.visible_entries(tx, agent_id, seq, seq)
+    rows += await journal.visible_entries(tx, agent_id, first, last)
+    return visible_to(without_repeats(rows), participants)
 
 
-def audible(
+def visible_to(
     rows: list[journal.VisibleEntry], participants: Participants
 ) -> list[journal.VisibleEntry]:
     """Return of some entries those that the participants may see."""
     if participants.owner_alone:
         return rows
-    heard = {
+    visible = {
         text: participants.can_see(Audience.of_turn(text)) for text in {r.audience for r in rows}
     }
-    return [row for row in rows if heard[row.audience]]
+    return [row for row in rows if visible[row.audience]]
 
 
 _MAX_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Presence:
     """Who is present in a turn, and who speaks."""
 
     participants: Participants = OWNER_ALONE
@@ -957,7 +954,7 @@ class Meeting:
     """Every way in which a policy may name the one who speaks."""
 
 
-async def who(tx: Connection, participants: str) -> Meeting:
+async def read_presence(tx: Connection, participants: str) -> Presence:
     """Return those whom the JSON of an inbox item names, with what is known of them."""
     told: dict[str, Any] = orjson.loads(participants)
     speaker = next(iter(told["persons"]), "")
@@ -969,7 +966,7 @@ async def who(tx: Connection, participants: str) -> Meeting:
         names = Actor("person", found.id, found.name, trust, frozenset(found.roles)).tokens
     # What an agent plans after reading something is trusted as far as that.
     trust = least_trusted((trust, Trust(told.get("trust", trust))))
-    return Meeting(await people.read_participants(tx, participants), trust, names)
+    return Presence(await people.read_participants(tx, participants), trust, names)
 
 
 async def introduce(tx: Connection, participants: Participants) -> str:
@@ -991,8 +988,7 @@ async def introduce(tx: Connection, participants: Participants) -> str:
     where = f" in the room {participants.room}" if participants.room is not None else ""
     # Strangers choose their names, and those of rooms.
     return unmarked(
-        f"Present{where}: {', '.join(named)}. You see of your memory only what all of them may "
-        "hear."
+        f"Present{where}: {', '.join(named)}. You see of your memory only what all of them may see."
     )
 
 
@@ -1025,7 +1021,7 @@ class ContextReader:
     """The entry up to which the journal was taken in."""
     blocks: dict[Trust, tuple[str, ...]]
     """What blocks say that those present may see, by who could have written it."""
-    said: list[TrustedMessage] = field(default_factory=list[TrustedMessage])
+    messages: list[TrustedMessage] = field(default_factory=list[TrustedMessage])
     readings: list[ReadContent] = field(default_factory=list[ReadContent])
     _calls: dict[str, Call] = field(default_factory=dict[str, Call])
     _taken: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -1052,7 +1048,7 @@ class ContextReader:
                     self._calls[f"{turn_id}/{step}/call/{index}"] = call
                 if reply.text and trust is Trust.OWNER:
                     # Nothing untrusted was in its context, so that nobody else put it there.
-                    self.said.append(TrustedMessage("", trust, reply.text))
+                    self.messages.append(TrustedMessage("", trust, reply.text))
             case EntryKind.RESULT:
                 self._result(f"{turn_id}/{entry.key}", entry, declared)
             case _:
@@ -1069,18 +1065,17 @@ class ContextReader:
             elif entry.meta is not None and entry.key.startswith("note/"):
                 self._note(turn_id, entry, text)
         elif trust.trusted:
-            self.said.append(TrustedMessage(speaker_of(entry), trust, text, len(self.readings)))
+            self.messages.append(TrustedMessage(speaker_of(entry), trust, text, len(self.readings)))
         else:
             self.readings.append(ReadContent("a message", text, trust, key=f"{turn_id}/in"))
 
     def _note(self, turn_id: str, entry: Entry | Draft | VisibleEntry, text: str) -> None:
         """Take in what a processor quoted, as far as the least trusted part of it is trusted."""
-        level: str | None = orjson.loads(entry.meta or "{}").get("trust")
-        if level is None:
+        trust = NoteMeta.from_json(entry.meta).trust
+        if trust is None:
             return  # the system's own words
-        trust = Trust(level)
         if trust.trusted:
-            self.said.append(TrustedMessage("", trust, text))
+            self.messages.append(TrustedMessage("", trust, text))
         else:
             self.readings.append(ReadContent("a note", text, trust, key=f"{turn_id}/{entry.key}"))
 
@@ -1095,7 +1090,7 @@ class ContextReader:
         else:
             reading = declared(call, text, trust, key)
         if trust.trusted:
-            self.said.append(TrustedMessage("", trust, text))
+            self.messages.append(TrustedMessage("", trust, text))
         if not trust.trusted or any(effect.kind is EffectKind.PAY for effect in reading.effects):
             self.readings.append(reading)
 

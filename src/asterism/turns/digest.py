@@ -119,7 +119,7 @@ def short_digest(said: Sequence[DigestLine], former: str = "") -> str:
     return "\n".join(told)
 
 
-def said_lines(wires: Iterable[bytes]) -> Iterator[DigestLine]:
+def digest_lines(wires: Iterable[bytes]) -> Iterator[DigestLine]:
     """Yield the lines of messages, as they are sent, that a person or the agent has said.
 
     What tools and the system say is not among them.

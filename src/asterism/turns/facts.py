@@ -71,7 +71,7 @@ _LEAST_GROUNDED = 0.6
 class _Unread:
     """What an owner has said since it was last read for facts."""
 
-    said: tuple[VisibleEntry, ...]
+    entries: tuple[VisibleEntry, ...]
     notes: tuple[str, ...]
     """The lines of the block about the owner."""
     before: str
@@ -80,7 +80,7 @@ class _Unread:
     @property
     def text(self) -> str:
         """All of it."""
-        return "\n".join(text_of(entry.body) for entry in self.said)
+        return "\n".join(text_of(entry.body) for entry in self.entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class FactReader:
         await asyncio.sleep(idle)
         now = self._services.clock()
         unread = await database.read(lambda tx: _unread(tx, agent.id, now))
-        if not unread.said:
+        if not unread.entries:
             return
         try:
             read = await self._corrected(agent, unread)
@@ -149,13 +149,13 @@ class FactReader:
         except AsterismError as problem:
             _log.info("facts for %s were not read: %s", agent.name, problem.message)
             return
-        turn_id = unread.said[-1].turn_id
+        turn_id = unread.entries[-1].turn_id
         for fact in kept:
             self._services.hub.publish(agent.id, turn_id, "kept", kept_signal(fact))
 
     async def _corrected(self, agent: AgentRecord, unread: _Unread) -> list[_ReadFact]:
         """Return the facts in what was said: a plain correction by rule, the rest by the model."""
-        for entry in unread.said:
+        for entry in unread.entries:
             fact = corrected_note(text_of(entry.body), unread.notes)
             if fact is not None:
                 return [fact]
@@ -193,11 +193,11 @@ class FactReader:
         self, tx: Connection, agent: AgentRecord, unread: _Unread, read: Sequence[_ReadFact]
     ) -> list[KeptFact]:
         """Store facts and how far was read, in one transaction."""
-        services, last = self._services, unread.said[-1]
+        services, last = self._services, unread.entries[-1]
         if not await agents.facts_read(tx, agent.id, last.seq):
             return []  # another process has read it meanwhile
         origins = tuple(
-            Origin(OriginKind.MESSAGE, entry.turn_id, str(entry.seq)) for entry in unread.said
+            Origin(OriginKind.MESSAGE, entry.turn_id, str(entry.seq)) for entry in unread.entries
         )
         writer = facts.writer_for(
             agent, last.turn_id, origins, services.clock(), services.authority()
@@ -239,7 +239,7 @@ async def _unread(tx: Connection, agent_id: str, now: int) -> _Unread:
     )
     if not said:
         return _Unread((), (), "")
-    earlier = await journal.told(tx, agent_id, 1, said[0].seq - 1, newest=_LOOKED_BACK)
+    earlier = await journal.visible_entries(tx, agent_id, 1, said[0].seq - 1, newest=_LOOKED_BACK)
     replies = [
         Reply.from_entry(entry.body, entry.meta).text
         for entry in earlier

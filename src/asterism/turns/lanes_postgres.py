@@ -48,13 +48,13 @@ _TAKE = (
     " WHERE w.id = ? AND job.id IS NOT NULL"
 )
 # A worker that was taken for dead may live on: it must not settle what another holds by now.
-_HELD = " WHERE id = ? AND worker_id = ? AND attempts = ? AND status = 'doing'"
-_DONE = "DELETE FROM procrastinate_jobs" + _HELD
+_OWN_JOB = " WHERE id = ? AND worker_id = ? AND attempts = ? AND status = 'doing'"
+_DONE = "DELETE FROM procrastinate_jobs" + _OWN_JOB
 _PUT_BACK = (
     "UPDATE procrastinate_jobs SET status = 'todo', attempts = attempts + 1, worker_id = NULL,"
     " scheduled_at = now() + make_interval(secs => ?)"
 )
-_RETRY = _PUT_BACK + _HELD
+_RETRY = _PUT_BACK + _OWN_JOB
 _GIVE_BACK = _PUT_BACK + " WHERE worker_id = ? AND status = 'doing' AND id <> ALL(?::bigint[])"
 # As they were seen: one that has come to life again meanwhile is left alone. Their jobs lose their
 # worker by the foreign key.

@@ -10,25 +10,19 @@ from typing import Any
 
 import orjson
 
-from asterism.errors import BudgetReached, ModelError, ModelGarbled, TurnLimit
+from asterism.errors import BudgetReached, ModelError, ModelGarbled, ToolError, TurnLimit
 from asterism.ports import ModelQuestion, ModelRequest, Profile
+from asterism.store import agents
 from asterism.telemetry.redaction import RedactingStream, redact
 from asterism.tools.tool import Tool
-from asterism.turns.calls import (
-    begin_rules,
-    carry_out_decisions,
-    closing_reply,
-    forced_reply,
-    may_end,
-    remind_of_rules,
-    run_calls,
-    settle_open_calls,
-)
+from asterism.turns.calls import carry_out_decisions, run_calls, settle_open_calls
 from asterism.turns.context import BYTES_PER_TOKEN
 from asterism.turns.repeats import must_answer
-from asterism.turns.rules import narrowed
-from asterism.turns.turn import KEPT, Turn
-from asterism.types.turns import EntryKind, Outcome, Reply
+from asterism.turns.rules import RUN, Due, Refusal, narrowed
+from asterism.turns.turn import CALLS_BEFORE, KEPT, Turn
+from asterism.types.agents import rules_text
+from asterism.types.permissions import arguments_json
+from asterism.types.turns import Call, EntryKind, NoteMeta, Outcome, Reply
 
 _WINDOW_SHARE = 0.8
 """How much of a known window the past may fill; the rest is for the answer."""
@@ -36,6 +30,18 @@ _FITS_EVERYWHERE = 4_000
 """A tail of so many bytes fits any window."""
 _CORRECTIONS = 2
 _NO_THOUGHTS: dict[bytes, bytes] = {}
+BY_PROCESSOR = "asterism:processors"
+"""Who is named as the model of a reply that processors have made."""
+BY_RULE = "asterism:rules"
+"""Who is named as the model of a reply that a rule has made."""
+RULES_KEY = "rules"
+"""The key of the entry with the rules that a turn began with, and what they look at."""
+_REMINDED = 2
+"""The step from which on an agent is reminded."""
+_FORCED = 3
+_ENDED = 5
+"""The step in which a turn ends whose agent goes on with what it must not do."""
+_MAX_CLOSING = 2_000
 
 
 async def run_turn(turn: Turn) -> Outcome:
@@ -78,14 +84,14 @@ async def run_turn(turn: Turn) -> Outcome:
 
 async def _think(turn: Turn) -> Outcome:
     limits, calls, misses = turn.agent.limits, 0, 0
-    await begin_rules(turn)
+    await _begin_rules(turn)
     await carry_out_decisions(turn)
     await _make_room(turn)
     for step in range(limits.steps):
         # `once` gives back the recorded reply if a crash brought us here again.
         reply = await turn.once(f"{step}/reply", lambda step=step: _ask(turn, step))
         if not reply.calls:
-            if not await may_end(turn, step):
+            if not await _may_end(turn, step):
                 continue
             if turn.schema is None or not (fault := fault_of(reply.text, turn.schema)):
                 pipeline = turn.services.pipeline
@@ -110,10 +116,10 @@ async def _think(turn: Turn) -> Outcome:
         questions = await run_calls(turn, step, reply)
         if questions:
             return await turn.park(questions)
-        answer = await closing_reply(turn, step, reply)
+        answer = await _closing_reply(turn, step, reply)
         if answer is not None:
             return await turn.finish(answer)
-        remind_of_rules(turn, step)
+        _remind_of_rules(turn, step)
     raise TurnLimit(
         f"I had to stop: I had no answer after the {limits.steps} steps that a turn may take. What "
         "was done so far is kept. Ask me to go on, or raise limits.steps."
@@ -138,7 +144,7 @@ async def _make_room(turn: Turn) -> None:
 
 
 async def _ask(turn: Turn, step: int) -> Reply:
-    if (forced := forced_reply(turn, step)) is not None:
+    if (forced := _forced_reply(turn, step)) is not None:
         return forced
     services, agent = turn.services, turn.agent
     schema = orjson.dumps(turn.schema) if turn.schema is not None else None
@@ -213,7 +219,7 @@ def _message_tools(turn: Turn) -> list[Tool]:
             done.update(turn.find_tool(call.name, call.arguments)[1] for call in calls)
             done.update(call.name for call in calls)
         elif entry.key.startswith("note/") and entry.meta:
-            done.update(orjson.loads(entry.meta).get("replaces", ()))
+            done.update(NoteMeta.from_json(entry.meta).replaces)
     return turn.services.toolbox.tools_for(turn.agent.tools, turn.view.message, done)
 
 
@@ -322,3 +328,158 @@ def fault_of_schema(schema: dict[str, Any]) -> str:
     except SchemaError as error:
         return f"at {error.json_path}, {error.message[:300]}"
     return ""
+
+
+# -- rules for tools -------------------------------------------------------------------------------
+
+
+async def _begin_rules(turn: Turn) -> None:
+    """Learn what rules look at beyond the turn, and note it for whoever replays the turn."""
+    if not turn.agent.rules:
+        return
+    state = turn.rule_state
+    ran: dict[str, int] = {}
+    if state.looks_back:
+        ran = await turn.live.database.read(lambda tx: agents.runs_of(tx, turn.agent.id))
+        state.look_back(ran)
+    if RULES_KEY not in turn.recorded:
+        kept = {"rules": rules_text(turn.agent.rules), "tools": state.tools, "ran": ran}
+        turn.stage(EntryKind.ONCE, RULES_KEY, orjson.dumps(kept))
+
+
+def _remind_of_rules(turn: Turn, step: int) -> None:
+    """Climb a rung for each rule that calls of a step did not keep; may end the turn."""
+    turn.rule_state.read(turn.recorded)
+    key = f"{step}/rules"
+    if not turn.rule_state.history.refused or key in turn.recorded:
+        return
+    broken = [entry for entry in turn.rule_state.step_refusals(step) if entry[0] >= _REMINDED]
+    if not broken:
+        return
+    said = " ".join(dict.fromkeys(_reason_of(refused) for _, refused in broken))
+    for count, refused in broken:
+        if refused.needs is None:
+            if count >= _ENDED:
+                raise TurnLimit(_stopped(f"in {count} steps I did what a rule forbids. {said}"))
+        elif count >= _FORCED:
+            name = _force(turn, step, (refused.needs,))
+            if name is None:
+                raise TurnLimit(_stopped(f"in {count} steps I did not keep a rule. {said}"))
+            turn.tell(key, f"{said} {name} is called for you now.")
+            return
+    turn.tell(key, f"For the second time or more: {said}")
+
+
+async def _may_end(turn: Turn, step: int) -> bool:
+    """Tell whether a turn may end with its answer; if not, the agent is reminded or helped."""
+    if not turn.agent.rules:
+        return True
+    state, key = turn.rule_state, f"{step}/due"
+    if key in turn.recorded:
+        return False
+    state.read(turn.recorded)
+    due = state.due_calls(turn.services.clock())
+    if not due:
+        return True
+    said = " ".join(str(due_call) for due_call in due)
+    if _count_entries(turn, "/due") < _REMINDED:
+        turn.tell(key, f"The turn cannot end yet. {said} Call it now, and give your answer after.")
+        await turn.flush()
+        return False
+    name = next((name for due_call in due if (name := _force(turn, step, due_call.tools))), None)
+    if name is not None:
+        turn.tell(key, f"{said} {name} is called for you now; give your answer after.")
+        await turn.flush()
+        return False
+    if all(_was_tried(turn, due_call) for due_call in due):
+        turn.notify_owner(
+            "rule.unmet",
+            f"{turn.agent.name} ended a turn although a rule wants more, since the tool failed: "
+            f"{said} (turn {turn.id})",
+        )
+        return True
+    raise TurnLimit(_stopped(f"I did not call what a rule wants before the turn ends. {said}"))
+
+
+def _forced_reply(turn: Turn, step: int) -> Reply | None:
+    """Return the calls that are made for the agent in this step, as if it had made them."""
+    before = turn.recorded.get(CALLS_BEFORE) if step == 0 else None
+    if before is not None:
+        made: list[dict[str, Any]] = orjson.loads(before.body)
+        calls = tuple(
+            Call(f"before_{turn.id[-8:]}_{place}", call["name"], arguments_json(call["arguments"]))
+            for place, call in enumerate(made)
+        )
+        return Reply(calls=calls, model=BY_PROCESSOR, finish="tool_calls")
+    entry = turn.recorded.get(f"{step - 1}/force")
+    if entry is None:
+        return None
+    call = Call(f"rule_{turn.id[-8:]}_{step}", entry.body.decode(), "{}")
+    return Reply(calls=(call,), model=BY_RULE, finish="tool_calls")
+
+
+async def _closing_reply(turn: Turn, step: int, reply: Reply) -> Reply | None:
+    """Return the answer that a turn ends with since a tool of it ends turns, or None."""
+    if not turn.agent.rules or turn.schema is not None:
+        return None
+    turn.rule_state.read(turn.recorded)
+    made, key = turn.rule_state.ending_call(), f"{step + 1}/reply"
+    if made is None or turn.rule_state.due_calls(turn.services.clock()):
+        return None
+    if (former := turn.recorded.get(key)) is not None:
+        said = Reply.from_entry(former.body, former.meta)
+        return said if said.model == BY_RULE and not said.calls else None
+    if reply.text:
+        return reply
+
+    async def result() -> Reply:
+        return Reply(text=made.result[:_MAX_CLOSING], model=BY_RULE)
+
+    return await turn.once(key, result)
+
+
+def _force(turn: Turn, step: int, tools: tuple[str, ...]) -> str | None:
+    """Have a tool called in the next step that leads to one of these; None if none can be."""
+    state, now = turn.rule_state, turn.services.clock()
+    forced_before = {
+        entry.body.decode() for key, entry in turn.recorded.items() if key.endswith("/force")
+    }
+    for wanted in tools:
+        name = state.first_step(wanted, now)
+        if name is not None and name not in forced_before and _takes_nothing(turn, name):
+            turn.stage(EntryKind.ONCE, f"{step}/force", name.encode())
+            return name
+    return None
+
+
+def _takes_nothing(turn: Turn, name: str) -> bool:
+    """Tell whether a tool can be called without arguments."""
+    tool = turn.services.toolbox.get(name, turn.agent.tools)
+    if tool is None:
+        return False
+    try:
+        tool.read("{}")
+    except ToolError:
+        return False
+    return True
+
+
+def _was_tried(turn: Turn, due: Due) -> bool:
+    return any(turn.rule_state.history.any(name, RUN) for name in due.tools)
+
+
+def _count_entries(turn: Turn, ending: str) -> int:
+    return sum(key.endswith(ending) for key in turn.recorded)
+
+
+def _reason_of(refused: Refusal) -> str:
+    """Return what a refusal says, without the words with which every refusal begins."""
+    said = refused.text.removeprefix("Error: not run, ").removeprefix("by a rule for your tools: ")
+    return said[:1].upper() + said[1:]
+
+
+def _stopped(why: str) -> str:
+    return (
+        f"I had to stop: {why} What was done so far is kept. Ask me to go on, or change the rules "
+        'with "asterism rule".'
+    )

@@ -87,7 +87,7 @@ class Pipeline:
 
     def __init__(self, settings: CurrentSettings) -> None:
         self._settings = settings
-        self._given: dict[str, list[str]] = {}
+        self._registered: dict[str, list[str]] = {}
         self._plugins: dict[tuple[str, str], Any] = {}
         self._failed: set[tuple[str, str]] = set()
 
@@ -97,7 +97,7 @@ class Pipeline:
             if kind not in KINDS:
                 known = ", ".join(KINDS)
                 raise ConfigError(f"{kind!r} is not a valid kind of plugin. There are: {known}.")
-            self._given[kind] = list(by_name)
+            self._registered[kind] = list(by_name)
             self._plugins |= {(kind, name): plugin for name, plugin in by_name.items()}
 
     def settings_of(self, agent: str) -> PipelineSettings:
@@ -107,7 +107,7 @@ class Pipeline:
         # Those that were handed over and that no configuration names stand around every model.
         more = {
             kind: (*getattr(settings, kind), *unnamed)
-            for kind, names in self._given.items()
+            for kind, names in self._registered.items()
             if (unnamed := [name for name in names if name not in getattr(current.pipeline, kind)])
         }
         return settings.model_copy(update=more) if more else settings

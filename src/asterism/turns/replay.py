@@ -27,11 +27,11 @@ from asterism.store.sqlite import open_sqlite
 from asterism.times import utc_text
 from asterism.tools.tool import Tool, Toolbox, ToolContext
 from asterism.turns.approvals import settle
-from asterism.turns.calls import GIVEN
+from asterism.turns.context_view import Past, past_of
+from asterism.turns.loop import RULES_KEY
 from asterism.turns.pipeline import RecordedPipeline
 from asterism.turns.repeats import recorded_repeat
 from asterism.turns.runtime import Hub, Runtime
-from asterism.turns.shown import Past, past_of
 from asterism.turns.turn import TurnServices
 from asterism.types.agents import (
     OWNER,
@@ -165,7 +165,7 @@ class _RecordedTools(Toolbox):
     def names(self, allowed: tuple[str, ...] | None = None) -> list[str]:
         """Return the tools that rules of the turn looked at."""
         del allowed
-        return _recorded_rules(self._recorded.get(GIVEN))["tools"]
+        return _recorded_rules(self._recorded.get(RULES_KEY))["tools"]
 
     def get(self, name: str, allowed: tuple[str, ...] | None) -> Tool:
         """Return the recorded tool of that name."""
@@ -219,7 +219,7 @@ async def _lay_out(
 ) -> None:
     """Put the agent as it stood before the turn, and the message, in the scratch database."""
     limits = replace(agent.limits, seconds=86_400.0)
-    given = _recorded_rules(next((entry for entry in entries if entry.key == GIVEN), None))
+    given = _recorded_rules(next((entry for entry in entries if entry.key == RULES_KEY), None))
     agent = replace(agent, limits=limits, rules=stored_rules(given["rules"]))
     await agents.create(tx, agent)
     await agents.have_run(tx, agent.id, given["ran"])
@@ -377,24 +377,24 @@ def read_past(
     past: list[PastTurn] = []
     before: int | None = None
     for index, given in enumerate(messages, 1):
-        one = given if isinstance(given, PastMessage) else PastMessage(*given)
-        if one.role not in ("user", "assistant") or not (past or one.role == "user"):
+        message = given if isinstance(given, PastMessage) else PastMessage(*given)
+        if message.role not in ("user", "assistant") or not (past or message.role == "user"):
             raise InvalidInput(
-                f"Message {index} is of the role {one.role!r}; a conversation is imported as "
+                f"Message {index} is of the role {message.role!r}; a conversation is imported as "
                 "messages of 'user' and 'assistant', the first of 'user'. Nothing was imported."
             )
-        at = before = _time(index, one, before, now)
-        body = message_wire(one.role, unmarked(check_text(one.text)))
-        if one.role == "user":
-            turn = PastTurn(turn_id_for(new_id("msg")), _speaker(index, one))
+        at = before = _time(index, message, before, now)
+        body = message_wire(message.role, unmarked(check_text(message.text)))
+        if message.role == "user":
+            turn = PastTurn(turn_id_for(new_id("msg")), _speaker(index, message))
             meta = orjson.dumps({"sender": turn.speaker}).decode() if turn.speaker else unnamed
             turn.drafts.append(Draft(EntryKind.MESSAGE, "in", body, at, meta))
             past.append(turn)
         else:
-            _speaker(index, one)
+            _speaker(index, message)
             entries = past[-1].drafts
             key = f"{len(entries) - 1}/reply"
-            entries.append(Draft(EntryKind.REPLY, key, body, at, Reply(one.text).meta()))
+            entries.append(Draft(EntryKind.REPLY, key, body, at, Reply(message.text).meta()))
     return past
 
 

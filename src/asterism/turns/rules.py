@@ -54,16 +54,16 @@ class RuleState:
             resolve: Returns the call that is meant, where a tool calls another tool.
         """
         self.rules = tuple(sorted(rules, key=lambda rule: -rule.priority))
-        self.trail = CallHistory() if resolve is None else CallHistory(resolve=resolve)
+        self.history = CallHistory() if resolve is None else CallHistory(resolve=resolve)
         self.tools = sorted(tools)
         self._ran = dict(ran or {})
 
     def read(self, entries: Mapping[str, AnyEntry]) -> None:
         """Read the new journal entries of the turn."""
-        self.trail.read(entries)
+        self.history.read(entries)
 
     def _look(self, now: int, pending: Sequence[Attempt] = ()) -> RuleCheck:
-        return RuleCheck(self.rules, self.tools, self._ran, self.trail, now, pending)
+        return RuleCheck(self.rules, self.tools, self._ran, self.history, now, pending)
 
     # -- before a call -------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class RuleState:
             ending = ending_call.name
         return Refusal(rule.key, _TO_ANSWER.format(name=ending)) if rule.is_for(ending) else None
 
-    def consent(self, attempt: Attempt) -> bool:
+    def asks_person(self, attempt: Attempt) -> bool:
         """Tell whether a rule wants a person to be asked before this call."""
         return any(
             rule.kind is RuleKind.CONSENT
@@ -117,13 +117,13 @@ class RuleState:
 
     def step_refusals(self, step: int) -> list[tuple[int, Refusal]]:
         """Return the refusals of a step, each with the number of steps its rule has refused."""
-        here = {refusal.rule: refusal for at, refusal in self.trail.refused if at == step}
+        here = {refusal.rule: refusal for at, refusal in self.history.refused if at == step}
         return [
             (
                 len(
                     {
                         at
-                        for at, refusal in self.trail.refused
+                        for at, refusal in self.history.refused
                         if refusal.rule == rule and at <= step
                     }
                 ),
@@ -146,21 +146,21 @@ class RuleState:
 
     def _tools_due(self, rule: Rule, look: RuleCheck) -> tuple[str, ...]:
         """Return the tools of which a rule wants one before the end, and has not got it."""
-        trail = self.trail
+        history = self.history
         if rule.kind is RuleKind.FOLLOWED_BY:
             return rule.tools if self._is_follow_up_due(rule) else ()
         if rule.kind is RuleKind.BEFORE_EXIT:
-            applies = not rule.tools or any(trail.any(tool, RUN) for tool in rule.tools)
+            applies = not rule.tools or any(history.any(tool, RUN) for tool in rule.tools)
         elif rule.kind is RuleKind.PERIODIC:
             times = (look.last(name) for name in look.matching_tools((rule.tool,)))
             applies = all(at is None or look.now - at >= rule.seconds * 1000 for at in times)
         else:
             return ()
-        return (rule.tool,) if applies and not trail.any(rule.tool, SETTLED) else ()
+        return (rule.tool,) if applies and not history.any(rule.tool, SETTLED) else ()
 
     def _is_follow_up_due(self, rule: Rule) -> bool:
         owed = False
-        for call in self.trail.calls:
+        for call in self.history.calls:
             if call.state in SETTLED and rule.names(call.name):
                 owed = False
             elif call.state is ResultState.OK and rule.is_for(call.name):
@@ -172,7 +172,7 @@ class RuleState:
         return next(
             (
                 call
-                for call in self.trail.calls
+                for call in self.history.calls
                 if call.state is ResultState.OK and self._ends(call.name)
             ),
             None,
@@ -195,7 +195,7 @@ class RuleState:
         timed = [rule for rule in self.rules if rule.kind in OF_TIME]
         return {
             call.name: call.at
-            for call in self.trail.calls
+            for call in self.history.calls
             if call.state in (ResultState.OK, ResultState.UNKNOWN)
             and any(rule.is_for(call.name) for rule in timed)
         }
@@ -270,7 +270,7 @@ class RuleCheck:
     """The tools that the agent has: a rule that wants another is not held against it."""
     ran: Mapping[str, int]
     """When tools succeeded in earlier turns."""
-    trail: CallHistory
+    history: CallHistory
     now: int
     pending: Sequence[Attempt] = ()
     """Calls that were let pass and have no result yet: what depends on it is refused."""
@@ -301,14 +301,14 @@ class RuleCheck:
 
         Rules of what comes next may lead into a circle, which other rules must not wait to leave.
         """
-        latest = self.trail.latest
+        latest = self.history.latest
         if not any(rule.kind is RuleKind.NEXT and rule.is_for(latest) for rule in self.rules):
             return list(wanted)
         reachable: set[str] = set()
-        ways, seen = deque([self.trail.calls]), set[tuple[str, ...]]()
+        ways, seen = deque([self.history.calls]), set[tuple[str, ...]]()
         while ways and len(seen) < _MAX_WAYS and not reachable.issuperset(wanted):
             calls = ways.popleft()
-            look = replace(self, trail=CallHistory(calls), pending=())
+            look = replace(self, history=CallHistory(calls), pending=())
             for name in self.tools:
                 if any(
                     CHECKS[rule.kind](look, rule, Attempt(name))
@@ -327,17 +327,17 @@ class RuleCheck:
 
     def follows(self, rule: Rule) -> bool:
         """Tell whether the tool that succeeded last is among the others of a rule."""
-        latest = self.trail.latest
+        latest = self.history.latest
         return bool(latest) and rule.names(latest)
 
     def last(self, name: str) -> int | None:
         """Return when a tool was last called with success, in this turn or an earlier one."""
-        times = (self.trail.last_success(name), self.ran.get(name))
+        times = (self.history.last_success(name), self.ran.get(name))
         return max((at for at in times if at is not None), default=None)
 
     def is_unreachable(self, name: str, seen: tuple[str, ...] = ()) -> bool:
         """Tell whether a tool cannot be called any more in this turn, after any other call."""
-        if name in seen or self.trail.any(name, frozenset({ResultState.DENIED})):
+        if name in seen or self.history.any(name, frozenset({ResultState.DENIED})):
             return True
         attempt, seen = Attempt(name), (*seen, name)
         look = replace(self, pending=()) if self.pending else self
@@ -350,7 +350,9 @@ class RuleCheck:
                 if CHECKS[rule.kind](look, rule, attempt) is not None:
                     return True
             elif rule.kind is RuleKind.PRECEDING and rule.is_for(name):
-                if any(gone((tool,)) for tool in rule.tools if not self.trail.has_succeeded(tool)):
+                if any(
+                    gone((tool,)) for tool in rule.tools if not self.history.has_succeeded(tool)
+                ):
                     return True
             elif (
                 rule.kind is RuleKind.RIGHT_AFTER
@@ -368,7 +370,7 @@ def _start(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
         return None
     # A start that failed or was denied is a start: else nothing could be done without it.
     tried = frozenset(set(ResultState) - {ResultState.WAITING})
-    if any(look.trail.any(start, tried) for start in starts):
+    if any(look.history.any(start, tried) for start in starts):
         return None
     there = look.callable_tools(starts)
     if not there:
@@ -380,7 +382,7 @@ def _start(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
 def _preceding(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if not rule.is_for(attempt.name):
         return None
-    lacking = [tool for tool in rule.tools if not look.trail.has_succeeded(tool)]
+    lacking = [tool for tool in rule.tools if not look.history.has_succeeded(tool)]
     if not lacking:
         return None
     what = f"{attempt.name} can be called only after {one_of(lacking[:1])} has succeeded"
@@ -405,7 +407,7 @@ def _right_after(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | Non
 def _next(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     if rule.names(attempt.name):
         return None
-    latest = look.trail.latest
+    latest = look.history.latest
     if not latest or not rule.is_for(latest):
         waits = next((pending.name for pending in look.pending if rule.is_for(pending.name)), None)
         what = f"it depends on what becomes of {waits}"
@@ -430,7 +432,7 @@ def _not_after(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     for tool in rule.tools:
         # `*` among the others means the others.
         itself = "" if tool == attempt.name else attempt.name
-        if look.trail.any(tool, TAKEN, but=itself) or any(
+        if look.history.any(tool, TAKEN, but=itself) or any(
             fits(other.name, tool) and other.name != itself for other in look.pending
         ):
             what = f"{attempt.name} cannot be called after {one_of([tool])} in the same turn"
@@ -442,7 +444,7 @@ def _exclusive(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     group = (rule.tool, *rule.tools)
     if not any(fits(attempt.name, pattern) for pattern in group):
         return None
-    used = [call.name for call in look.trail.calls if call.state in TAKEN]
+    used = [call.name for call in look.history.calls if call.state in TAKEN]
     for name in (*used, *(pending.name for pending in look.pending)):
         if name != attempt.name and any(fits(name, pattern) for pattern in group):
             what = f"{name} was used in this turn, which excludes {attempt.name}"
@@ -456,7 +458,7 @@ def _max_calls(look: RuleCheck, rule: Rule, attempt: Attempt) -> Refusal | None:
     count = sum(pending.name == attempt.name for pending in look.pending)
     count += sum(
         call.name == attempt.name and call.state is not ResultState.DENIED
-        for call in look.trail.calls
+        for call in look.history.calls
     )
     if count < rule.count:
         return None
@@ -503,7 +505,7 @@ def repetition_error(look: RuleCheck, attempt: Attempt) -> Refusal | None:
         for pending in look.pending
     ):
         return Refusal(REPEATED, f"Error: {attempt.name} is under way with the same arguments.")
-    for call in reversed(look.trail.calls):
+    for call in reversed(look.history.calls):
         if call.name == attempt.name and _same(call.call.arguments) == wanted:
             return _refuse_repeated(call) if call.state in TAKEN else None
         if call.state is ResultState.OK:
@@ -512,7 +514,7 @@ def repetition_error(look: RuleCheck, attempt: Attempt) -> Refusal | None:
 
 
 def _refuse_repeated(call: CallRecord) -> Refusal:
-    result = call.said if len(call.said) <= _QUOTED else f"{call.said[:_QUOTED]}…"
+    result = call.result if len(call.result) <= _QUOTED else f"{call.result[:_QUOTED]}…"
     return Refusal(
         REPEATED,
         f"Error: not run, since you have just called {call.name} with the same arguments. Its "
@@ -568,8 +570,8 @@ class CallRecord:
     key: str
     call: Call
     state: ResultState
-    said: str
-    """Its result."""
+    result: str
+    """What came back."""
     at: int
 
     @property

@@ -23,14 +23,14 @@ from asterism.turns.calls import settle_open_calls
 from asterism.turns.context import (
     PLUGIN,
     LiveAgent,
-    Meeting,
     Note,
+    Presence,
     Section,
     enter,
     has_more_to_find,
     load,
+    read_presence,
     referred_to,
-    who,
 )
 from asterism.turns.facts import FactReader
 from asterism.turns.lanes import Lanes, LocalLanes
@@ -389,13 +389,13 @@ class Runtime:
         told = (
             item.participants if record is None and item is not None else _participants_of(entries)
         )
-        met = await _who_is_present(live, told)
+        presence = await _who_is_present(live, told)
         services = self._services
         # Before its memory is read: whatever it sees of it was there by then.
         began = services.clock()
         notes = await enter(
             live,
-            met.participants,
+            presence.participants,
             services.settings.current.context.tokens,
             began,
             tell=record is None,
@@ -405,7 +405,7 @@ class Runtime:
         if record is None and item is not None:
             if live.context.referable:
                 notes += await referred_to(live, text_of(item.body))
-            added, calls = await self._process(live, item, met, began, problems)
+            added, calls = await self._process(live, item, presence, began, problems)
             notes += added
         turn = Turn(
             live,
@@ -413,8 +413,8 @@ class Runtime:
             item=item,
             record=record,
             entries=entries,
-            trust=met.trust,
-            people=met.speaker,
+            trust=presence.trust,
+            people=presence.speaker,
             notes=notes,
             calls=calls,
             opened_at=began,
@@ -427,7 +427,7 @@ class Runtime:
         self,
         live: LiveAgent,
         item: InboxItem,
-        met: Meeting,
+        presence: Presence,
         now: int,
         problems: list[tuple[str, str]],
     ) -> tuple[list[Note], list[ProcessorCall]]:
@@ -442,8 +442,8 @@ class Runtime:
             agent=agent,
             turn_id=item.turn_id,
             message=text_of(item.body),
-            participants=met.participants,
-            trust=met.trust,
+            participants=presence.participants,
+            trust=presence.trust,
             now_ms=now,
             zone=live.zone,
             previous=context.latest_exchange(),
@@ -451,7 +451,7 @@ class Runtime:
             room=context.room_for_notes(profile),
             in_context=context.sees(profile),
             search=(
-                (lambda query: search(agent.id, query, met.participants))
+                (lambda query: search(agent.id, query, presence.participants))
                 if search is not None and await has_more_to_find(live, profile)
                 else None
             ),
@@ -736,11 +736,11 @@ async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
     return Outcome(turn_id, record.agent_id, record.state, text, record.usage)
 
 
-async def _who_is_present(live: LiveAgent, participants: str | None) -> Meeting:
+async def _who_is_present(live: LiveAgent, participants: str | None) -> Presence:
     """Return who is present in a turn, and who speaks."""
     if participants is None:
-        return Meeting()
-    return await live.database.read(lambda tx: who(tx, participants))
+        return Presence()
+    return await live.database.read(lambda tx: read_presence(tx, participants))
 
 
 class HaltWatch:

@@ -26,8 +26,8 @@ from asterism.config.load import CurrentSettings, FixedSettings
 from asterism.errors import AsterismError, LaneLost, StoreError, StoreUnavailable
 from asterism.memory.facts import lasting_facts
 from asterism.memory.gate import facts
-from asterism.memory.gate.facts import Kept, KeptFact
-from asterism.memory.gate.writer import NeedsConsent, Writer
+from asterism.memory.gate.facts import FactChange, KeptFact
+from asterism.memory.gate.writer import WriteNeedsApproval, Writer
 from asterism.permissions import Authority
 from asterism.permissions.readings import is_quoted_from
 from asterism.ports import Clock, ModelSource, ProcessorCall, Profile, TurnView
@@ -1013,9 +1013,9 @@ async def keep_facts(
                 )
         except StoreError:
             raise
-        except (AsterismError, NeedsConsent) as problem:
+        except (AsterismError, WriteNeedsApproval) as problem:
             _log.info("a fact was not kept: %s", problem)
-    return [fact for fact in kept if fact.kind is not Kept.KNOWN]
+    return [fact for fact in kept if fact.kind is not FactChange.KNOWN]
 
 
 def kept_signal(fact: KeptFact) -> dict[str, Any]:

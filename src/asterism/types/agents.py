@@ -409,7 +409,7 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
 }
 
 
-def told(rules: Sequence[Rule]) -> str:
+def rules_for_model(rules: Sequence[Rule]) -> str:
     """Return rules as a model reads them; the same rules give the same text in any order."""
     starts = sorted({rule.tool for rule in rules if rule.kind is RuleKind.START})
     lines = [f"Call {one_of(starts)} before any other tool."] if starts else []

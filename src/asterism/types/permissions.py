@@ -18,9 +18,13 @@ import orjson
 from asterism.records import dataclass
 from asterism.times import Moment, OptionalMoment
 from asterism.types.agents import OWNER, Label
-from asterism.types.values import amounts_of, leaves_of
+from asterism.types.values import amounts_in
 
 _UNIT = re.compile(r"[^\W\d_]{2,}|[$€£¥₹₽₿]")
+MAX_DEPTH = 64
+"""Levels of lists and mappings: what is nested more deeply is not read."""
+_MAX_VALUES = 100_000
+"""How many values one argument may hold; a list that stands in itself many times has no end."""
 
 
 class EffectKind(StrEnum):
@@ -361,6 +365,47 @@ def _sum(amounts: Sequence[float]) -> float:
     # A refund to one recipient does not reduce the payment to another.
     paid = [amount for amount in amounts if amount > 0]
     return sum(paid or amounts)
+
+
+def leaves_of(value: Any) -> list[Any] | None:
+    """Return all values in nested lists and mappings; None if these are too deep or too many."""
+    leaves: list[Any] = []
+    waiting = [(value, 0)]
+    seen = 0
+    while waiting:
+        item, depth = waiting.pop()
+        if isinstance(item, list | tuple | set | frozenset):
+            inside = list(cast("Iterable[Any]", item))
+        elif isinstance(item, Mapping):
+            inside = list(cast("Mapping[Any, Any]", item).values())
+        else:
+            leaves.append(item)
+            continue
+        seen += 1 + len(inside)
+        if depth >= MAX_DEPTH or seen > _MAX_VALUES:
+            return None
+        waiting += [(inner, depth + 1) for inner in reversed(inside)]
+    return leaves
+
+
+def amounts_of(value: Any) -> tuple[float, ...] | None:
+    """Return every amount that an argument holds; None if something in it is none.
+
+    Numbers, texts (see `amounts_in`) and lists and mappings of these, in which the name of a
+    currency may stand by itself.
+    """
+    leaves = leaves_of(value)
+    if leaves is None:
+        return None
+    values: list[float] = []
+    has_value = False
+    for leaf in leaves:
+        amounts = amounts_in(leaf)
+        if amounts is None or not all(map(math.isfinite, amounts)):
+            return None
+        values += amounts
+        has_value = has_value or (leaf is not None and leaf != "")
+    return tuple(values) if values or not has_value else None
 
 
 def _texts(value: Any) -> list[str] | None:

@@ -222,6 +222,43 @@ class MessageMeta:
 _BY_OWNER = MessageMeta()
 
 
+@dataclass(frozen=True, slots=True)
+class NoteMeta:
+    """The metadata of a note that stands beside a message."""
+
+    why: str = ""
+    """Why the agent is told it."""
+    origins: tuple[str, ...] = ()
+    """The ids of what it quotes."""
+    replaces: tuple[str, ...] = ()
+    """Tools that a small model need not be offered any more."""
+    trust: Trust | None = None
+    """How far the least trusted of its parts is trusted; None: they are the system's own words."""
+
+    def to_json(self) -> str | None:
+        """Return it as it is stored; None if there is nothing to keep."""
+        fields = {
+            "why": self.why,
+            "origins": self.origins,
+            "replaces": self.replaces,
+            "trust": self.trust,
+        }
+        fields = {name: value for name, value in fields.items() if value}
+        return orjson.dumps(fields).decode() if fields else None
+
+    @staticmethod
+    def from_json(meta: str | None) -> NoteMeta:
+        """Read what is stored."""
+        fields: dict[str, Any] = orjson.loads(meta) if meta else {}
+        trust = fields.get("trust")
+        return NoteMeta(
+            fields.get("why", ""),
+            tuple(fields.get("origins", ())),
+            tuple(fields.get("replaces", ())),
+            Trust(trust) if trust is not None else None,
+        )
+
+
 def trust_of(meta: str | None, turn: str | None) -> Trust:
     """Return the trust of an entry: its own, or else the lowest trust of what its turn has read.
 

@@ -14,12 +14,12 @@ import math
 import os.path
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 
@@ -404,58 +404,17 @@ _UNIT = re.compile(r"[^\W\d_]+\$?|[^ ]")
 _HYPHEN = re.compile(r"(?<=[a-z])-(?=[a-z])")
 _OTHER_SPACE = re.compile(r"[^\S ]")
 _UNSEEN = frozenset({"Cf", "Cc"})
-MAX_DEPTH = 64
-"""Levels of lists and mappings: what is nested more deeply is not read."""
-_MAX_VALUES = 100_000
-"""How many values one argument may hold; a list that stands in itself many times has no end."""
 
 
-def leaves_of(value: Any) -> list[Any] | None:
-    """Return all values in nested lists and mappings; None if these are too deep or too many."""
-    leaves: list[Any] = []
-    waiting = [(value, 0)]
-    seen = 0
-    while waiting:
-        item, depth = waiting.pop()
-        if isinstance(item, list | tuple | set | frozenset):
-            inside = list(cast("Iterable[Any]", item))
-        elif isinstance(item, Mapping):
-            inside = list(cast("Mapping[Any, Any]", item).values())
-        else:
-            leaves.append(item)
-            continue
-        seen += 1 + len(inside)
-        if depth >= MAX_DEPTH or seen > _MAX_VALUES:
-            return None
-        waiting += [(inner, depth + 1) for inner in reversed(inside)]
-    return leaves
+def amounts_in(value: Any) -> list[float] | None:
+    """Return the amount in a number or a text, none for a currency by itself; None if unreadable.
 
-
-def amounts_of(value: Any) -> tuple[float, ...] | None:
-    """Return every amount that an argument holds; None if something in it is none.
-
-    Numbers, texts and lists and mappings of these, in which the name of a currency may stand by
-    itself. A text is one amount: `"9000 EUR"`, `"EUR 9.000,00"`, `"9k"`, `"1,5 Mio"`, with digits
-    of any script or in English words (`"nine thousand"`), and at most one currency before or after
-    it. Digits are grouped as people group them, or not at all. Where nothing is there (`None`, an
-    empty text), there are no amounts. `1.000` and `1,000` can each be read in two ways: they are
-    taken for one thousand, the larger of the two, since amounts are held against bounds.
+    A text is one amount: `"9000 EUR"`, `"EUR 9.000,00"`, `"9k"`, `"1,5 Mio"`, with digits of any
+    script or in English words (`"nine thousand"`), and at most one currency before or after it.
+    Digits are grouped as people group them, or not at all. Where nothing is there (`None`, an empty
+    text), there are no amounts. `1.000` and `1,000` can each be read in two ways: they are taken
+    for one thousand, the larger of the two, since amounts are held against bounds.
     """
-    leaves = leaves_of(value)
-    if leaves is None:
-        return None
-    values: list[float] = []
-    has_value = False
-    for leaf in leaves:
-        amounts = _amounts(leaf)
-        if amounts is None or not all(map(math.isfinite, amounts)):
-            return None
-        values += amounts
-        has_value = has_value or (leaf is not None and leaf != "")
-    return tuple(values) if values or not has_value else None
-
-
-def _amounts(value: Any) -> list[float] | None:
     if value is None:
         return []
     if isinstance(value, str):

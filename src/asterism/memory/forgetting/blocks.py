@@ -148,8 +148,8 @@ _EDIT = "number, kind, author, turn_id, reason, source, undoes, undone_by, at, c
 
 
 async def _ids(tx: Connection, place: str) -> list[str]:
-    whose = TABLES["blocks"].whose
-    return await store.ids(tx, f"{place}blocks", "id", whose, (tx.constellation,))
+    condition = TABLES["blocks"].condition
+    return await store.ids(tx, f"{place}blocks", "id", condition, (tx.constellation,))
 
 
 async def _agents_that_see(tx: Connection, place: str, block_id: str) -> list[str]:

@@ -217,9 +217,9 @@ class RowRemover:
     async def _around_turn(self, turn_id: str, entries: list[tuple[str, int]]) -> None:
         own = (turn_id,)
         agent_ids = sorted({agent_id for agent_id, _ in entries})
-        whose = f" AND agent_id IN ({', '.join('?' * len(agent_ids))})"
+        condition = f" AND agent_id IN ({', '.join('?' * len(agent_ids))})"
         for table in ("approvals", "outbox", "notices") if agent_ids else ():
-            await self.remove(table, f"turn_id = ?{whose}", (*own, *agent_ids))
+            await self.remove(table, f"turn_id = ?{condition}", (*own, *agent_ids))
         await self._empty_events("turn_id = ?", own)
         message_id = message_id_for(turn_id)
         await self.remove("inbox", "id = ? AND kind = 'message'", (message_id,))
@@ -342,13 +342,13 @@ class RowRemover:
         """Return the rows that nobody but the owner and this person may see."""
         if "audience" not in self._present.get(f"{self._schema}{table}", {}):
             return []
-        whose = (
+        condition = (
             f"agent_id IN (SELECT id FROM {self._schema}agents WHERE constellation = ?)"
             if table in ("turns", "summaries")
             else "constellation = ?"
         )
         rows = await self._tx.all(
-            f"SELECT id, audience FROM {self._schema}{table} WHERE {whose} AND audience LIKE ?",
+            f"SELECT id, audience FROM {self._schema}{table} WHERE {condition} AND audience LIKE ?",
             (self._tx.constellation, f"%person:{person_id}%"),
         )
         alone = frozenset({f"person:{person_id}"})
@@ -372,10 +372,10 @@ class RowRemover:
                 "constellation = ? AND scope = ?",
                 (self._tx.constellation, f"person:{named}"),
             )
-            whose = f"agent_id IN (SELECT id FROM {self._schema}agents WHERE constellation = ?)"
+            condition = f"agent_id IN (SELECT id FROM {self._schema}agents WHERE constellation = ?)"
             await self.remove(
                 "inbox",
-                f"channel = ? AND sender = ? AND {whose}",
+                f"channel = ? AND sender = ? AND {condition}",
                 (channel, sender, self._tx.constellation),
             )
         await self._events_about(person_id)
@@ -532,9 +532,9 @@ class _Step:
 
     def where(self, table: str, *conditions: str) -> tuple[str, tuple[Any, ...]]:
         """Return the condition on rows that are of the rule's agent and trust."""
-        rule, whose = self.rule, TABLES[table].whose
-        parts = [*conditions, whose.format(at="")] if whose else list(conditions)
-        values: list[Any] = [self.before, *([self.constellation] if whose else ())]
+        rule, condition = self.rule, TABLES[table].condition
+        parts = [*conditions, condition.format(at="")] if condition else list(conditions)
+        values: list[Any] = [self.before, *([self.constellation] if condition else ())]
         if rule.agent_id is not None:
             parts.append("archive_id = ?" if table == "passages" else "agent_id = ?")
             values.append(rule.agent_id)

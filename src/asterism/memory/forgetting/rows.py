@@ -73,7 +73,7 @@ class Table:
     """How one table is gone through."""
 
     key: tuple[str, ...]
-    whose: str
+    condition: str
     """A condition with one `?` for the constellation, `{at}` before each table; or empty."""
     columns: dict[str, How]
     agent: str | None = None
@@ -640,13 +640,13 @@ async def _read_page(
     table = sweep.table
     wanted = {table.agent or "", "turn_id"} & table.columns.keys()
     also = tuple(sorted(wanted - set(table.key)))
-    values = (tx.constellation,) if table.whose else ()
+    values = (tx.constellation,) if table.condition else ()
     rows = await store.page(
         tx,
         sweep.name,
         table.key,
         (*sweep.columns, *also),
-        where=table.whose.format(at=sweep.place),
+        where=table.condition.format(at=sweep.place),
         values=values,
         after=after,
         limit=_PAGE,

@@ -321,7 +321,7 @@ def check_size(block: Block, text: str, *, sees_all: bool) -> None:
     size, old_size = len(text), len(block.text)
     if size <= block.limit or size < old_size:
         return
-    if not sees_all:  # any number here would tell how much there is of what is not heard
+    if not sees_all:  # any number here would tell how much there is of what is not visible
         raise InvalidInput(
             f"Block {block.label!r} does not take this text. Shorten it, replace a part of the "
             "block, or keep it in the archive. Nothing was changed."
@@ -341,7 +341,7 @@ async def write(
 ) -> Block:
     """Do one thing to a block, if the writer may; return the block after it.
 
-    Raises `NeedsConsent` where a person has to be asked first, and then nothing was changed.
+    Raises `WriteNeedsApproval` where a person has to be asked first, and then nothing was changed.
     """
     row = await lock_block(tx, block_id)
     if row is None or row.constellation != tx.constellation:
@@ -352,7 +352,7 @@ async def write(
     if resource.permission is None or not can_see(writer, block.audience):
         raise NotFound(f"There is no block {row.label!r}. Nothing was changed.")
     # What is refused anyway is refused first; a person is asked only about what would work.
-    judge(replace(writer, consent=True), act, resource, "")
+    judge(replace(writer, approved=True), act, resource, "")
     target = OpenBlock.of(tx, writer, row, block)
     pending = await prepare(target, write)
     resource = replace(resource, read_only_part=pending.read_only)

@@ -39,7 +39,7 @@ MAX_LINE = 300
 """How many characters a line of the block may have; longer facts are kept in the archive."""
 
 
-class Kept(StrEnum):
+class FactChange(StrEnum):
     """What became of a fact."""
 
     ADDED = "added"
@@ -54,7 +54,7 @@ class Kept(StrEnum):
 class KeptFact:
     """A fact, and where it is kept."""
 
-    kind: Kept
+    kind: FactChange
     where: str
     """The label of a block, or the id of a passage."""
     text: str
@@ -83,13 +83,13 @@ async def keep(
         return await _archive(tx, writer, agent_id, text)
     place, relation = _place_of(text, block.lines, replaces, writer)
     if relation is Relation.SAME:
-        return KeptFact(Kept.KNOWN, HUMAN, lines[place])
+        return KeptFact(FactChange.KNOWN, HUMAN, lines[place])
     if relation is Relation.UNRELATED:
         write = Append(text)
-        kept = KeptFact(Kept.ADDED, HUMAN, text)
+        kept = KeptFact(FactChange.ADDED, HUMAN, text)
     else:
         write = EditRange(place + 1, place + 1, text)
-        kept = KeptFact(Kept.REPLACED, HUMAN, text, lines[place])
+        kept = KeptFact(FactChange.REPLACED, HUMAN, text, lines[place])
     try:
         async with tx.savepoint():
             await gate.write(tx, writer, block.block.id, write)
@@ -152,7 +152,7 @@ def _place_of(
 
 async def _archive(tx: Connection, writer: Writer, agent_id: str, text: str) -> KeptFact:
     done = await passages.write(tx, writer, agent_id, Insert(text, tags=("fact",)))
-    kind = Kept.KNOWN if done.kind == "merged" else Kept.ARCHIVED
+    kind = FactChange.KNOWN if done.kind == "merged" else FactChange.ARCHIVED
     return KeptFact(kind, done.passage.id, done.passage.text)
 
 

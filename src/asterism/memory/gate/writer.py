@@ -41,7 +41,7 @@ from asterism.types.memory import (
 )
 
 
-class NeedsConsent(Exception):
+class WriteNeedsApproval(Exception):
     """A person has to be asked before this is written; nothing was written."""
 
     def __init__(self, question: str, reviewers: tuple[str, ...]) -> None:
@@ -63,7 +63,7 @@ class Writer:
     participants: Participants = OWNER_ALONE
     turn_id: str | None = None
     reason: str = ""
-    consent: bool = False
+    approved: bool = False
     """Whether a person has approved this very write."""
     authority: Authority = field(default_factory=Authority)
     by_verb: bool = False
@@ -109,21 +109,23 @@ class Writer:
 
 
 def judge(writer: Writer, act: Act, resource: Resource, what: str) -> None:
-    """Raise `NeedsConsent` or `NotAllowed` unless the write may be made.
+    """Raise `WriteNeedsApproval` or `NotAllowed` unless the write may be made.
 
     `what` describes the write for people, such as "append to block 'human': likes tea".
     """
     if writer.by_verb:
         # Their roles were asked about the verb; what only the owner writes is still the owner's.
-        writer = replace(writer, consent=True)
+        writer = replace(writer, approved=True)
         resource = replace(resource, permission=Permission.ADMIN)
     verdict = decide(writer.actor, act, resource, Situation(writer.authority))
     match verdict:
         case Allow():
             return
         case Ask(reason, reviewers):
-            if not writer.consent:
-                raise NeedsConsent(f"{writer.actor.name} wants to {what} ({reason}).", reviewers)
+            if not writer.approved:
+                raise WriteNeedsApproval(
+                    f"{writer.actor.name} wants to {what} ({reason}).", reviewers
+                )
         case _:
             raise NotAllowed(f"{verdict.reason} Nothing was changed.")
 

@@ -612,7 +612,7 @@ def describe(request: ModelRequest) -> list[RequestPart]:
     given = [cast("dict[str, Any]", orjson.loads(message)) for message in request.messages]
     texts = [_text(message.get("content")) for message in given]
     first = int(bool(given) and given[0].get("role") == "system")
-    known = _said(replace(request, messages=request.messages[:first]))
+    known = _prompt_texts(replace(request, messages=request.messages[:first]))
     examples = known
     parts: list[RequestPart] = []
     if known and known[0][0] == "system":
@@ -629,7 +629,7 @@ def describe(request: ModelRequest) -> list[RequestPart]:
         waiting.append(place)
         if _is_note(given[place], texts[place]) and place + 1 < len(given):
             continue
-        longer = _said(replace(request, messages=request.messages[: place + 1]))
+        longer = _prompt_texts(replace(request, messages=request.messages[: place + 1]))
         added = _added(known, longer)
         for note in waiting[:-1]:
             added = added.replace(texts[note], "", 1)
@@ -645,7 +645,7 @@ def describe(request: ModelRequest) -> list[RequestPart]:
             parts.append(RequestPart("tool note", more.strip(), why, message=place))
         known = longer
         waiting.clear()
-    if offer := _added(known, _said(request, offered=True)).strip():
+    if offer := _added(known, _prompt_texts(request, offered=True)).strip():
         parts.append(RequestPart("tool note", offer, "the latest message may need these tools"))
     return parts
 
@@ -672,7 +672,7 @@ def _describe_system(text: str, system: str, request: ModelRequest) -> list[Requ
     return parts
 
 
-def _said(request: ModelRequest, *, offered: bool = False) -> list[tuple[str, str]]:
+def _prompt_texts(request: ModelRequest, *, offered: bool = False) -> list[tuple[str, str]]:
     """Return the roles and texts of a prompt's messages, with the tools for the latest or not."""
     asked = request if offered else replace(request, message_tools=None)
     messages = [cast("dict[str, str]", orjson.loads(wire)) for wire in render(asked).messages]

@@ -13,7 +13,7 @@ from asterism.memory import blocks
 from asterism.memory import blocks as rows
 from asterism.memory.blocks import VisibleBlock, is_visible
 from asterism.memory.gate import blocks as gate
-from asterism.memory.gate.writer import NeedsConsent
+from asterism.memory.gate.writer import WriteNeedsApproval
 from asterism.store import agents
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
@@ -69,7 +69,7 @@ def _tool_errors(ctx: ToolContext) -> Generator[list[VisibleBlock]]:
     quoted: list[VisibleBlock] = []
     try:
         yield quoted
-    except NeedsConsent as needed:
+    except WriteNeedsApproval as needed:
         ctx.ask(needed.question, needed.reviewers)
         raise ToolError("This needs an approval, and it was denied.") from None
     except (StoreError, ToolError):
@@ -110,7 +110,7 @@ async def _write(
 
 
 def _size(ctx: ToolContext, seen: VisibleBlock) -> int:
-    """Return how much of a block can be heard here; how much there is would tell of the rest."""
+    """Return how much of a block can be seen here; how much there is would tell of the rest."""
     return len("\n".join(blocks.visible_lines(seen, ctx.participants)))
 
 

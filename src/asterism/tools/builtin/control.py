@@ -9,7 +9,7 @@ from datetime import tzinfo
 from typing import Annotated, Any, Literal
 
 from asterism.errors import InvalidInput, ToolError
-from asterism.memory.gate.writer import NeedsConsent, judge
+from asterism.memory.gate.writer import WriteNeedsApproval, judge
 from asterism.permissions import Act, Resource
 from asterism.records import dataclass
 from asterism.store import agents, messages
@@ -188,7 +188,7 @@ def _check_cancel(ctx: ToolContext, entry: Schedule) -> None:
     plan = Resource("schedule", entry.id, Permission.READ_WRITE, label_of(entry.participants).trust)
     try:
         judge(ctx.writer(), Act.OVERWRITE, plan, f"cancel schedule {entry.id}: {entry.text[:200]}")
-    except NeedsConsent as needed:
+    except WriteNeedsApproval as needed:
         ctx.ask(needed.question, needed.reviewers)
 
 

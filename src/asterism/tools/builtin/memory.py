@@ -17,8 +17,8 @@ from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.memory import archive
 from asterism.memory.gate import facts
 from asterism.memory.gate import passages as gate
-from asterism.memory.gate.facts import Kept
-from asterism.memory.gate.writer import NeedsConsent
+from asterism.memory.gate.facts import FactChange
+from asterism.memory.gate.writer import WriteNeedsApproval
 from asterism.memory.words import words
 from asterism.records import dataclass
 from asterism.store import documents, journal, summaries
@@ -96,10 +96,10 @@ _READ_HINTS = {
 # -- remember: one fact about the owner ------------------------------------------------------------
 
 _KEPT_TEXT = {
-    Kept.ADDED: "Kept in block 'human', which you always see: {text}",
-    Kept.REPLACED: "Kept in block 'human': {text} It took the place of: {before}",
-    Kept.KNOWN: "That is known already: {text}",
-    Kept.ARCHIVED: "Kept in your archive as {where}.",
+    FactChange.ADDED: "Kept in block 'human', which you always see: {text}",
+    FactChange.REPLACED: "Kept in block 'human': {text} It took the place of: {before}",
+    FactChange.KNOWN: "That is known already: {text}",
+    FactChange.ARCHIVED: "Kept in your archive as {where}.",
 }
 
 
@@ -137,7 +137,7 @@ async def remember(
             replaces=replaces,
             zone=ctx.settings().zone,
         )
-    except NeedsConsent as needed:
+    except WriteNeedsApproval as needed:
         raise NeedsApproval(needed.question, needed.reviewers) from None
     except StoreError:
         raise
@@ -220,7 +220,7 @@ async def recall(
             case "retract":
                 await gate.write(ctx.tx, ctx.writer(text), ctx.agent.id, Retract(id))
                 return f"Retracted {id}. It is no longer found; its history stays."
-    except NeedsConsent as needed:
+    except WriteNeedsApproval as needed:
         raise NeedsApproval(needed.question, needed.reviewers) from None
     except StoreError:
         raise
@@ -507,7 +507,7 @@ async def _expand_message(ctx: ToolContext, id: str, page: int) -> str:
     seq = int(number) if number.isdecimal() and len(number) < _MAX_DIGITS else 0
     entries = [
         entry
-        for entry in await journal.told(ctx.tx, ctx.agent.id, seq, seq)
+        for entry in await journal.visible_entries(ctx.tx, ctx.agent.id, seq, seq)
         if entry.turn_id == turn_id and ctx.participants.can_see(_entry_source(entry).audience)
     ]
     if not entries:
@@ -539,7 +539,7 @@ def _entry_source(entry: VisibleEntry) -> Source:
 async def _visible_summary(
     tx: Connection, agent_id: str, can_see: CanSee, summary_id: str
 ) -> Summary | None:
-    """Return a summary if it is the agent's own and may be heard."""
+    """Return a summary if it is the agent's own and may be seen."""
     summary = await summaries.get(tx, summary_id)
     if summary is None or summary.agent_id != agent_id or not can_see(summary.audience):
         return None

@@ -140,10 +140,12 @@ def place_of_time(text: str) -> int:
 def day_facts(text: str, language: str, here: datetime) -> Iterator[str]:
     """Return what a question about days comes to."""
     today = here.date()
-    found = list({one.day: one for one in _named_days(_day_words(text, language), today)}.values())
-    others = [one for one in found if one.day != today]
+    found = list(
+        {named.day: named for named in _named_days(_day_words(text, language), today)}.values()
+    )
+    others = [named for named in found if named.day != today]
     if _DAYS_ASKED.search(text) and others:
-        dates = [one.day for one in others if one.is_date]
+        dates = [named.day for named in others if named.is_date]
         if len(dates) == 2:
             yield _between(*dates)
         elif len(dates) == 1 or (len(others) == 1 and _UNTIL.search(text)):
@@ -151,10 +153,10 @@ def day_facts(text: str, language: str, here: datetime) -> Iterator[str]:
     elif asks_for_a_day(text):
         if not found and _TODAY_ASKED.search(text):
             found = [NamedDay("today", today)]
-        for one in found[:3]:
-            name = _SAID_AS.get(one.name, one.name)
-            verb = "was" if one.day < today else "is"
-            yield f"{name[0].upper()}{name[1:]} {verb} {day_in_words(one.day, language)}"
+        for named in found[:3]:
+            name = _SAID_AS.get(named.name, named.name)
+            verb = "was" if named.day < today else "is"
+            yield f"{name[0].upper()}{name[1:]} {verb} {day_in_words(named.day, language)}"
 
 
 def day_in_words(day: date, language: str = "en") -> str:
@@ -221,11 +223,11 @@ def _named_days(words: str, today: date) -> Iterator[NamedDay]:
             continue
         place = match.end()
         try:
-            one = _named_day(match, today)
+            named = _named_day(match, today)
         except (ValueError, OverflowError):
             continue
-        if one is not None:
-            yield one
+        if named is not None:
+            yield named
 
 
 def _named_day(match: re.Match[str], today: date) -> NamedDay | None:

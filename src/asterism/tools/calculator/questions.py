@@ -775,11 +775,11 @@ def _converted(counted: Iterable[tuple[str, Unit]], wanted: Unit) -> Iterator[st
     total: Quantity | None = None
     parts: list[str] = []
     for amount, unit in counted:
-        one = measured(number(Fraction(amount)), unit)
-        parts.append(value_text(one))
-        if total is not None and one.has_offset:
+        quantity = measured(number(Fraction(amount)), unit)
+        parts.append(value_text(quantity))
+        if total is not None and quantity.has_offset:
             return
-        total = one if total is None else replace(total, value=total.value + one.value)
+        total = quantity if total is None else replace(total, value=total.value + quantity.value)
     if total is not None:
         result = _result_text(replace(total, units=((wanted, 1),), months=None))
         yield f"{' '.join(parts)} = {result}"

@@ -211,7 +211,7 @@ async def login_provider(
     vault: Vault,
     *,
     secret: str | None = None,
-    visit: ShowAddress,
+    show_address: ShowAddress,
     callback: WaitForCode,
     redirect: str,
 ) -> OAuthClientProvider:
@@ -221,7 +221,7 @@ async def login_provider(
     # The way back has another port than the last time.
     login.kept.pop("client", None)
     login.kept.pop("tokens", None)
-    login.provider = _provider(login, url, settings, redirect, visit, callback)
+    login.provider = _provider(login, url, settings, redirect, show_address, callback)
     return login.provider
 
 
@@ -230,7 +230,7 @@ def _provider(
     url: str,
     settings: OAuthSettings,
     redirect: str,
-    visit: ShowAddress | None = None,
+    show_address: ShowAddress | None = None,
     callback: WaitForCode | None = None,
 ) -> OAuthClientProvider:
     from mcp.client.auth import OAuthClientProvider
@@ -247,7 +247,7 @@ def _provider(
             scope=settings.scope,
         ),
         login,
-        redirect_handler=visit,
+        redirect_handler=show_address,
         callback_handler=callback,
         client_metadata_url=settings.metadata_url,
     )
@@ -282,7 +282,7 @@ async def stored_login(
             raise LoginNeeded
         return token
 
-    class Kept(httpx2.Auth):
+    class _StoredTokens(httpx2.Auth):
         async def async_auth_flow(
             self, request: httpx2.Request
         ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
@@ -297,7 +297,7 @@ async def stored_login(
             if response.status_code == 401 or _needs_more_scope(response):
                 raise LoginNeeded
 
-    return Kept()
+    return _StoredTokens()
 
 
 def _needs_more_scope(response: httpx2.Response) -> bool:

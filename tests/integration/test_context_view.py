@@ -13,7 +13,7 @@ from asterism.memory.forgetting import Forgetting
 from asterism.models.embedded.prompt import describe, render
 from asterism.ports import ModelRequest, Profile, RequestPart
 from asterism.testing.scripted import ScriptedModel
-from asterism.turns.shown import ShownContext, TokenBasis
+from asterism.turns.context_view import ContextView, TokenBasis
 from asterism.types.turns import Call, Reply, Usage
 from tests.scenes import open_home
 from tests.servers.openai_server import answer_by_directives
@@ -92,7 +92,7 @@ def obey(request: ModelRequest) -> Reply:
     return answer_by_directives({"messages": [orjson.loads(wire) for wire in request.messages]})
 
 
-def parts(context: ShownContext) -> list[str]:
+def parts(context: ContextView) -> list[str]:
     return [line.part for line in context.lines]
 
 
@@ -216,7 +216,7 @@ async def test_a_small_model_is_shown_with_what_it_is_sent_and_what_is_left_out(
         aria = await home.agents.create("aria")
         await home.blocks.create("aria", "human", "Likes tea.")
         await home.blocks.create("aria", "diary", "A long day. " * 200)
-        shown: ShownContext | None = None
+        shown: ContextView | None = None
         for number in range(30):
             outcome = await aria.ask(f"Message {number}: " + "I walked along the river. " * 8)
             shown = await home.contexts.of_turn(outcome.turn_id)

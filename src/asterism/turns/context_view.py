@@ -21,14 +21,14 @@ from asterism.turns.context import (
     Section,
     Tail,
     earlier_message,
-    held,
+    entries_for,
     hidden_summary,
     prefix_wire,
     sections_at,
     sent_wire,
     zone_of,
 )
-from asterism.turns.digest import said_lines
+from asterism.turns.digest import digest_lines
 from asterism.types.agents import Audience, Participants
 from asterism.types.turns import (
     END,
@@ -36,6 +36,7 @@ from asterism.types.turns import (
     Entry,
     EntryKind,
     MessageMeta,
+    NoteMeta,
     ReplyMeta,
     SentContext,
     TurnRecord,
@@ -68,7 +69,7 @@ class TokenBasis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ShownLine:
+class ContextLine:
     """One part of a context: a section of the prefix, a tool, or a message of the tail."""
 
     part: str
@@ -96,7 +97,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownContext:
+class ContextView:
     """All that a model was sent in a step, or would be sent next."""
 
     turn_id: str | None
@@ -105,7 +106,7 @@ class ShownContext:
     epoch: int
     why: str
     """Why the prefix was compiled."""
-    lines: tuple[ShownLine, ...]
+    lines: tuple[ContextLine, ...]
     messages: tuple[bytes, ...]
     """The request's messages, byte by byte, images by their digests."""
     left_out: tuple[LeftOut, ...] = ()
@@ -145,7 +146,7 @@ def tokens_in(text: str) -> int:
 
 async def context_of_step(
     tx: Connection, record: TurnRecord, entries: Sequence[Entry], step: int, describe: Describe
-) -> ShownContext | None:
+) -> ContextView | None:
     """Return what the model was sent before a reply of a turn; None if there is no such reply."""
     reply = next((entry for entry in entries if entry.key == f"{step}/reply"), None)
     if reply is None:
@@ -172,7 +173,7 @@ async def context_now(
     request: ModelRequest,
     sent: SentContext,
     describe: Describe,
-) -> tuple[ShownContext, ModelRequest]:
+) -> tuple[ContextView, ModelRequest]:
     """Return what a model would be sent if a message came now, and the request with its messages.
 
     Args:
@@ -194,7 +195,7 @@ async def context_now(
     return _with_tokens(shown, earlier, 0), request
 
 
-def with_count(context: ShownContext, counted: int) -> ShownContext:
+def with_count(context: ContextView, counted: int) -> ContextView:
     """Return a context with the tokens that its model counts; 0: it does not."""
     if not counted:
         return context
@@ -208,7 +209,7 @@ async def _sent_for(
     entries: Sequence[Entry],
     reply: Entry,
     describe: Describe,
-) -> ShownContext | None:
+) -> ContextView | None:
     """Return what was sent for a reply, with tokens that are estimated by length alone."""
     meta = ReplyMeta.from_json(reply.meta)
     epoch = await epochs.get(tx, record.agent_id, meta.epoch or 0)
@@ -296,7 +297,7 @@ def _earlier(
     summary = hidden_summary(sections)
     if not sent.compact or not (sent.skipped or summary):
         return []
-    message = earlier_message(summary, list(said_lines(bodies[: sent.skipped])))
+    message = earlier_message(summary, list(digest_lines(bodies[: sent.skipped])))
     return [message] if message is not None else []
 
 
@@ -311,7 +312,7 @@ def plain_parts(request: ModelRequest) -> list[RequestPart]:
     """Return the parts of a request that is sent as it is."""
     parts: list[RequestPart] = []
     for place, wire in enumerate(request.messages):
-        parts.append(RequestPart("message", _said(wire), message=place, messages=1))
+        parts.append(RequestPart("message", _line_text(wire), message=place, messages=1))
         if wire in request.thoughts:
             why = "the vendor wants its own record of its reasoning back"
             thought = request.thoughts[wire].decode(errors="replace")
@@ -342,12 +343,12 @@ def _compose(
     is_cached: Callable[[journal.VisibleEntry], bool],
     *,
     cached: bool,
-) -> ShownContext:
+) -> ContextView:
     """Return a context from the parts of its request, with tokens that are estimated by length."""
     sections = sections_at(epoch)
     entries = tail[sent.skipped :]
     ahead = len(messages) - len(entries)
-    lines: list[ShownLine] = []
+    lines: list[ContextLine] = []
     for part in parts:
         if part.message == 0 and part.kind == "message":
             lines += _section_lines(sections, compact=sent.compact, cached=cached)
@@ -359,7 +360,7 @@ def _compose(
             lines.append(_message_line(entry, part, epoch.first_seq, cached=is_cached(entry)))
         else:
             lines.append(_added_line(part, model, cached=cached))
-    return ShownContext(
+    return ContextView(
         turn_id=None,
         step=None,
         model=model,
@@ -448,7 +449,7 @@ async def _count_of(
     return _Count((usage.input - usage.discarded) / shown.tokens, f"{record.id}/{reply.key}")
 
 
-def _with_tokens(context: ShownContext, earlier: _Count | None, counted: int) -> ShownContext:
+def _with_tokens(context: ContextView, earlier: _Count | None, counted: int) -> ContextView:
     """Return a context whose lines add up to what was counted, or is estimated best."""
     estimate = round(context.tokens * earlier.factor) if earlier is not None else context.tokens
     basis = TokenBasis.CORRECTED if earlier is not None else TokenBasis.ESTIMATED
@@ -468,7 +469,7 @@ def _with_tokens(context: ShownContext, earlier: _Count | None, counted: int) ->
 
 
 def _explain_difference(
-    context: ShownContext, estimate: int, counted: int, *, corrected: _Count | None
+    context: ContextView, estimate: int, counted: int, *, corrected: _Count | None
 ) -> str:
     if any(images_in(message) for message in context.messages) and not context.compact:
         return "it has images, which the vendor counts in its own way"
@@ -480,7 +481,7 @@ def _explain_difference(
     return f"its text has {more} tokens for its length than what was counted before"
 
 
-def _adding_up(lines: Sequence[ShownLine], total: int) -> tuple[ShownLine, ...]:
+def _adding_up(lines: Sequence[ContextLine], total: int) -> tuple[ContextLine, ...]:
     """Return lines whose tokens are in proportion to what they had, and add up to a total."""
     weight = sum(line.tokens for line in lines)
     if not weight or weight == total:
@@ -496,12 +497,14 @@ def _adding_up(lines: Sequence[ShownLine], total: int) -> tuple[ShownLine, ...]:
 # -- lines -----------------------------------------------------------------------------------------
 
 
-def _section_lines(sections: Sequence[Section], *, compact: bool, cached: bool) -> list[ShownLine]:
+def _section_lines(
+    sections: Sequence[Section], *, compact: bool, cached: bool
+) -> list[ContextLine]:
     """Return a line for each section of a prefix; the first one has what a message costs."""
     there = [section for section in sections if section.text.strip()]
     there = [section for section in there if (section.compact if compact else section.full)]
     return [
-        ShownLine(
+        ContextLine(
             part=section.name,
             origin=section.origin or "agent",
             why=section.why,
@@ -513,9 +516,9 @@ def _section_lines(sections: Sequence[Section], *, compact: bool, cached: bool) 
     ]
 
 
-def _added_line(part: RequestPart, model: str, *, cached: bool) -> ShownLine:
+def _added_line(part: RequestPart, model: str, *, cached: bool) -> ContextLine:
     """Return the line of something that is not a message: a tool, a rule, examples, a schema."""
-    return ShownLine(
+    return ContextLine(
         part=f"{part.kind} {part.name}" if part.name else part.kind,
         origin="agent" if part.kind in {"tool", "schema"} else model.partition(":")[0],
         why=part.why,
@@ -525,12 +528,12 @@ def _added_line(part: RequestPart, model: str, *, cached: bool) -> ShownLine:
     )
 
 
-def _earlier_line(part: RequestPart, left_out: int, *, cached: bool) -> ShownLine:
+def _earlier_line(part: RequestPart, left_out: int, *, cached: bool) -> ContextLine:
     """Return the line of what stands for messages that a small model is not sent."""
     what = f"{left_out:,} earlier message{'s' * (left_out != 1)}"
     if not left_out:
         what = "a summary that is too long"
-    return ShownLine(
+    return ContextLine(
         part="earlier",
         origin="rule",
         why=f"stands for {what} for a small model",
@@ -542,7 +545,7 @@ def _earlier_line(part: RequestPart, left_out: int, *, cached: bool) -> ShownLin
 
 def _message_line(
     entry: journal.VisibleEntry, part: RequestPart, first_seq: int, *, cached: bool
-) -> ShownLine:
+) -> ContextLine:
     if part.kind != "message":
         name, why, wire = part.kind, part.why, b""
     else:
@@ -551,7 +554,7 @@ def _message_line(
             name = "recalled"
         elif entry.kind is EntryKind.MESSAGE and entry.key.startswith("note/"):
             name = "note"
-    return ShownLine(
+    return ContextLine(
         part=name,
         origin=f"{entry.turn_id}/{entry.key}",
         why=why,
@@ -578,13 +581,12 @@ def _reason(entry: journal.VisibleEntry, first_seq: int) -> str:
 
 def _note_reason(meta: str) -> str:
     """Return why a processor told something; what it quotes is named in it, or comes after it."""
-    kept: dict[str, Any] = orjson.loads(meta)
-    why: str = kept.get("why", "")
-    unnamed = [origin for origin in kept.get("origins", ()) if origin not in why]
-    return "; ".join([*([why] if why else []), *unnamed])
+    note = NoteMeta.from_json(meta)
+    unnamed = [origin for origin in note.origins if origin not in note.why]
+    return "; ".join([*([note.why] if note.why else []), *unnamed])
 
 
-def _said(wire: bytes) -> str:
+def _line_text(wire: bytes) -> str:
     text = text_of(wire)
     calls: list[dict[str, Any]] = orjson.loads(wire).get("tool_calls") or []
     spelled = [f"{call['function']['name']}({call['function']['arguments']})" for call in calls]
@@ -651,7 +653,7 @@ async def _tail(
 ) -> list[journal.VisibleEntry]:
     """Return the entries of a tail, each as it was sent in its epoch."""
     summary = await summaries.get(tx, epoch.summary) if epoch.summary else None
-    entries = await held(tx, agent_id, participants, summary, epoch.first_seq, last)
+    entries = await entries_for(tx, agent_id, participants, summary, epoch.first_seq, last)
     zone = zone_of(sections_at(epoch))
     return [replace(entry, body=sent_wire(entry, zone)) for entry in entries] if zone else entries
 
