@@ -241,3 +241,22 @@ async def test_a_corrected_question_is_worked_out_anew(tmp_path: Path):
         await aria.ask("I bought 12 tiles at 4.75 each. What do they cost?")
         await aria.ask("ah sry it was 15 tiles")
     assert any("15 * 4.75 = 71.25" in note for note in notes(model.requests[-1]))
+
+
+async def test_reminders_are_listed_and_cancelled_in_words(tmp_path: Path, berlin: dict[str, Any]):
+    model = Small(["I will.", "I will.", "Two.", "Done."])
+    async with open_home(tmp_path, model, **berlin) as home:
+        aria = await home.agents.create("aria")
+        await aria.ask("remind me in 45 minutes to ring Esther")
+        await aria.ask("remind me tomorrow at 9 to water the ferns")
+        await aria.ask("Anything planned for me?")
+        assert "ring Esther" in str(heard(model.requests[-1])[-1])
+        await aria.ask("cancel the reminder about Esther please")
+        assert [entry.text for entry in await home.schedules.list(aria)] == ["water the ferns"]
+
+
+async def test_a_small_model_that_repeats_the_question_is_asked_again(tmp_path: Path):
+    model = Small(["On est quelle date demain ?", "Demain, c'est jeudi."])
+    async with open_home(tmp_path, model) as home:
+        aria = await home.agents.create("aria")
+        assert (await aria.ask("On est quelle date demain ?")).text == "Demain, c'est jeudi."

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from asterism.tools.builtin.control import read_reminders
+from asterism.tools.builtin.control import asked_of_schedules, read_reminders
 
 ZONE = ZoneInfo("Europe/Berlin")
 NOW = int(datetime(2026, 11, 18, 10, 15, tzinfo=ZONE).timestamp() * 1000)
@@ -105,3 +105,29 @@ def test_what_is_not_clearly_asked_for_is_left_to_the_model(message: str):
 def test_the_message_that_comes_then_asks_for_no_other_reminder(message: str):
     ((_, _, text),) = reminders(message)
     assert reminders(text) == reminders(f"[scheduled for Wed 18 Nov 10:15] {message}") == []
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        ("never mind, cancel that reminder", "cancel"),
+        ("lösch die Erinnerung bitte", "cancel"),
+        ("annule le rappel", "cancel"),
+        ("Anything planned for me?", "list"),
+        ("what reminders do i have", "list"),
+        ("Remind me tomorrow at 9 to cancel the gym", ""),
+        ("What is planned for the Apollo mission?", ""),
+        ("do you have any plans?", ""),
+    ],
+)
+def test_a_message_may_ask_to_list_or_cancel_reminders(message: str, wanted: str):
+    assert asked_of_schedules(message) == wanted
+
+
+def test_two_reminders_of_one_sentence_are_read():
+    said = "remind me in 10 minutes to turn the rice off and in 40 minutes to pick up Nils"
+    assert reminders(said) == [
+        ("at", "in 10 minutes", "turn the rice off"),
+        ("at", "in 40 minutes", "pick up Nils"),
+    ]
+    assert reminders("remind me, which month and year are we in?") == []

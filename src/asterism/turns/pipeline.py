@@ -28,7 +28,7 @@ from asterism.plugins import load
 from asterism.ports import Judgement, JudgementKind, ProcessorCall, ProcessorNote, TurnView
 from asterism.records import dataclass
 from asterism.times import local_day, zone_named
-from asterism.tools.builtin.control import LATEST, read_reminders
+from asterism.tools.builtin.control import LATEST, asked_of_schedules, read_reminders
 from asterism.tools.builtin.memory import hit_excerpt, origin_note
 from asterism.turns.context import BYTES_PER_TOKEN
 from asterism.types.agents import OWNER
@@ -293,11 +293,15 @@ _MAX_REFUSAL = 160
 
 
 class RefusedAnswer:
-    """Asks a small model for another try when it refuses: it does so for harmless questions."""
+    """Asks a small model for another try when it refuses a harmless question, or repeats it."""
 
     async def evaluate(self, turn: TurnView, answer: str) -> Judgement:
-        """Ask for another try if the answer is a bare refusal."""
-        if not turn.compact or len(answer) > _MAX_REFUSAL or not _REFUSAL.search(answer):
+        """Ask for another try if the answer is a bare refusal, or the question itself."""
+        if not turn.compact:
+            return Judgement()
+        if is_question(turn.message) and _plain(answer) == _plain(turn.message):
+            return Judgement(JudgementKind.RETRY, "It only repeats the question.")
+        if len(answer) > _MAX_REFUSAL or not _REFUSAL.search(answer):
             return Judgement()
         return Judgement(
             JudgementKind.RETRY,
@@ -352,6 +356,11 @@ class Reminders:
         if not turn.compact:
             return []
         calls: list[ProcessorCall] = []
+        if operation := asked_of_schedules(turn.message):
+            values = {"operation": operation}
+            if operation == "cancel":
+                values["id"] = turn.message
+            return [ProcessorCall("schedule", values, f"the message asks to {operation} reminders")]
         corrected = corrected_message(turn)
         zone = zone_named(turn.zone)
         reminders = read_reminders(corrected or turn.message, turn.now_ms, zone)

@@ -319,9 +319,9 @@ def test_a_small_model_is_told_in_which_language_to_answer(text: str, language: 
     ],
 )
 def test_a_small_model_is_reminded_that_it_may_not_know(text: str, reminded: bool):
-    assert any("you do not know this" in line for line in last(wire("user", text))) is reminded
+    assert any("say that you do not know" in line for line in last(wire("user", text))) is reminded
     note = wire("user", "[asterism] From your memory: Ann is a sister of your owner.")
-    assert not any("you do not know this" in line for line in last(note, wire("user", text)))
+    assert not any("say that you do not know" in line for line in last(note, wire("user", text)))
 
 
 def test_the_tokens_of_a_prompt_are_known_before_the_answer_ends():

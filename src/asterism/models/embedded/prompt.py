@@ -284,8 +284,9 @@ def _add_conversation(
                 notes += _hints(said, said_before, told=told)
                 if own_name and _NAME_ASKED.search(said):
                     notes.append(f"{MARK} You are {own_name}.")
-                if told and len(said) <= _MAX_QUOTED and is_question(said):
-                    # A small model heeds what it reads last, so that is the question.
+                english = language_of(said) == "en"
+                if told and english and len(said) <= _MAX_QUOTED and is_question(said):
+                    # A small model heeds what it reads last. In other languages it repeats it.
                     notes.append(f"So, {_WHETHER_KNOWN.sub('', said)}")
                 said_before.append(said)
             messages.add_all("user", notes)

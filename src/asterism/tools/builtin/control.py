@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from typing import Annotated, Any, Literal
 
 from asterism.errors import InvalidInput, ToolError
 from asterism.memory.gate.writer import WriteNeedsApproval, judge
+from asterism.memory.words import terms
 from asterism.permissions import Act, Resource
 from asterism.records import dataclass
 from asterism.store import agents, messages
@@ -35,7 +36,8 @@ LATEST = "latest"
 # -- schedule --------------------------------------------------------------------------------------
 
 _REMINDER = (
-    r"\br[eimnd]{4,6} me\b|\b(?:ping|nudge|wake|alert|notify|buzz) me\b"
+    r"\br[eimnd]{4,6} me\b(?!,? (?:what|which|who|when|where|why|how)\b)|\btell me to\b|\b(?:ping"
+    r"|nudge|wake|alert|notify|buzz) me\b"
     r"|\b(?:(?:i|i'd|we|(?:could|can|would) (?:you|i)) )?(?:please )?(?:set|create|add|make|need"
     r"|want"
     r"|give me|send me|like|get)\b[\w' ]{0,20}\b(?:reminder|nudge)\b"
@@ -126,7 +128,7 @@ async def schedule(
         operation: at (a time), in (a duration), every (a rule), list, or cancel.
         when: Local time. at: "tomorrow at 9", "18:30". in: "20 minutes". every: "Monday at 8".
         message: What to tell yourself then.
-        id: For cancel: which schedule, or "latest".
+        id: For cancel: which schedule, in words or by its id, or "latest".
     """
     if operation == "list":
         return await _list_schedules(ctx)
@@ -173,15 +175,29 @@ async def _list_schedules(ctx: ToolContext) -> str:
 
 
 async def _cancel_schedule(ctx: ToolContext, id: str) -> str:
-    entries = await _visible_schedules(ctx)
-    if id == LATEST and entries:
-        id = max(entries, key=lambda entry: (entry.created_at_ms, entry.id)).id
-    entry = next((entry for entry in entries if entry.id == id), None)
+    entry = _meant(await _visible_schedules(ctx), id)
     if entry is not None:
         _check_cancel(ctx, entry)
-    if entry is None or not await messages.cancel_schedule(ctx.tx, ctx.agent.id, id):
-        raise ToolError(f"There is no schedule {id!r}. Use operation list to see them.")
-    return f"Schedule {id} is cancelled."
+    if entry is None or not await messages.cancel_schedule(ctx.tx, ctx.agent.id, entry.id):
+        raise ToolError(f"There is no schedule {id[:80]!r}. Use operation list to see them.")
+    return f"Schedule {entry.id} is cancelled: {entry.text}"
+
+
+def _meant(entries: Sequence[Schedule], id: str) -> Schedule | None:
+    """Return the schedule with an id, the latest, or the only one that shares words with a text."""
+    if not id.strip() or not entries:
+        return None
+    if id == LATEST:
+        return max(entries, key=lambda entry: (entry.created_at_ms, entry.id))
+    if named := next((entry for entry in entries if entry.id == id), None):
+        return named
+    if id.startswith("sch_"):
+        return None
+    wanted = set(terms(id))
+    counts = {entry.id: len(wanted & set(terms(entry.text))) for entry in entries}
+    best = max(counts.values())
+    found = [entry for entry in entries if counts[entry.id] == best]
+    return found[0] if len(found) == 1 else None
 
 
 def _check_cancel(ctx: ToolContext, entry: Schedule) -> None:
@@ -193,8 +209,40 @@ def _check_cancel(ctx: ToolContext, entry: Schedule) -> None:
         ctx.ask(needed.question, needed.reviewers)
 
 
-# -- reminders that a message asks for -------------------------------------------------------------
+# -- what a message asks of the schedules ----------------------------------------------------------
 
+_PLANNED = (
+    r"(?:reminders?|alarms?|timers?|erinnerung(?:en)?|wecker|timer|recordatorios?|alarmas?|rappels?"
+    r"|promemoria|sveglie?|lembretes?|alarmes?)"
+)
+_CANCEL = re.compile(
+    r"\b(?:cancel|delete|remove|drop|l[oö]sch\w*|streich\w*|cancela|borra|elimina|quita|annule\w*"
+    rf"|supprime\w*|annulla|cancella|apaga)\b[^.?!]{{0,40}}\b{_PLANNED}\b"
+    rf"|\b{_PLANNED}\b[^.?!]{{0,30}}\b(?:abbrechen|l[oö]schen|stornieren|streichen)\b"
+    r"|(?:リマインダー|アラーム|提醒|闹钟).{0,8}(?:キャンセル|削除|取り消|取消|删除)|取消.{0,8}(?:提醒|闹钟)",
+    re.IGNORECASE,
+)
+_LIST = re.compile(
+    r"\b(?:what|which|whats|any|anything|list|show|do i have|have i|are there)\b[^.!]{0,30}"
+    rf"\b(?:{_PLANNED}|(?:planned|scheduled|coming up)(?: for (?:me|us|today|tomorrow)|\s*\?*$))"
+    rf"|\b(?:welche|habe ich|zeig\w*|qu[eé]|cu[aá]les|tengo|quels?|ai-je|j'ai|quali|ho|quais|tenho)"
+    rf"\b[^.!]{{0,30}}\b(?:{_PLANNED}|geplant|programado|pr[eé]vu|programmato|planejado)\b"
+    r"|(?:リマインダー|予定).{0,6}(?:あり|何|見せ)|有什么(?:提醒|安排)",
+    re.IGNORECASE,
+)
+
+
+def asked_of_schedules(message: str) -> Literal["list", "cancel", ""]:
+    """Return whether a message asks to list what is planned, or to cancel some of it."""
+    if message.startswith("[") or len(message) > _MAX_ASKED:
+        return ""
+    if _CANCEL.search(message) is not None:
+        return "cancel"
+    return "list" if _LIST.search(message) is not None else ""
+
+
+_MAX_ASKED = 200
+"""Characters; a longer message has more in it than that."""
 _MAX_WORDS = 9
 """So many words may say when."""
 _TIMER = re.compile(r"timer|alarm|wecker", re.IGNORECASE)
@@ -266,9 +314,26 @@ def read_reminders(message: str, now: int, zone: tzinfo) -> list[Reminder]:
         segment = message[start : end.start() if end is not None else len(message)]
         start = end.end() if end is not None else start
         cue = re.search(_REMINDER, segment, re.IGNORECASE)
-        if cue is not None and (one := _read_reminder(segment, cue, now, zone)) is not None:
-            found.append(one)
+        if cue is None:
+            continue
+        # "… in 10 minutes to turn the rice off and in 40 minutes to pick up Nils"
+        first, *others = _AND_LATER.split(segment)
+        parts = (
+            [first, *(f"{cue[0]} {other}" for other in others)] if cue[0] in first else [segment]
+        )
+        for part in parts:
+            cue = re.search(_REMINDER, part, re.IGNORECASE)
+            reminder = _read_reminder(part, cue, now, zone) if cue is not None else None
+            found += [reminder] if reminder is not None else []
     return found
+
+
+_AND_LATER = re.compile(
+    r",?\s(?:and|und|y|et|e)\s(?=in \d|in (?:an?|half) |at \d|um \d|tomorrow\b|tonight\b|en \d"
+    r"|a las \d"
+    r"|dans \d|à \d|tra \d|alle \d|às \d|morgen\b|mañana\b|demain\b|domani\b|amanhã\b)",
+    re.IGNORECASE,
+)
 
 
 def _read_reminder(segment: str, cue: re.Match[str], now: int, zone: tzinfo) -> Reminder | None:

@@ -11,8 +11,14 @@ from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.permissions import ToolEffect
 
 _ASKED = (
-    r"[?\uff1f]|\b(?:how|what|whats|calculate|compute|work out|was|wie ?viele?|berechne|rechne"
-    r"|cu[aá]nt[oa]s?|calcula|combien|calcule|quant[oaie]|calcola)\b|いくら|いくつ|計算|多少|计算"
+    r"\b(?:how (?:much|many|long|far|fast|big|high|heavy|old)|calculate|compute|work out"
+    r"|wie ?viele?|wie (?:lange?|weit|hoch|alt|teuer)|berechne|rechne|cu[aá]nt[oa]s?|calcula"
+    r"|combien"
+    r"|calcule|quant[oaie]s?|calcola)\b|いくら|いくつ|何[円個人分時]|計算|多少|计算"
+    r"|\b(?:is|are|do|does|will|sind|reich\w*)\b(?=[^?]*\b(?:longer|shorter|cheaper|bigger|smaller"
+    r"|more|less|enough|l[aä]nger|k[uü]rzer|billiger|gr[oö]sser|gr[oö](?:ß)er|mehr|weniger)\b)"
+    r"|\b(?:what|whats|was)\b(?=[^?]*\b(?:costs?|total|sum|price|pay|owe|left|worth|each|average"
+    r"|difference|together|per|percent|makes?|kostet|kosten|macht|zusammen|insgesamt)\b)"
 )
 _SEVERAL = (
     r"(?<![\d:/-])\d[\d.,]*(?![\d:/-])\D+\d|\b(?:al)?together\b|\btotal\b|\bsum of\b|\baverage\b"

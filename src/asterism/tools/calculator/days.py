@@ -48,7 +48,8 @@ _UNTIL = re.compile(
     r"|a|da|ate|desde)\b|まで|から|到|离|距"
 )
 _NOW_ASKED = re.compile(
-    r"\b(?:time is it|what(?:'?s| is) the (?:\w+ )?time|what time now|current time"
+    r"\b(?:time is it|(?:got|have) the time|what(?:'?s| is) the (?:\w+ )?time|what time now"
+    r"|current time"
     r"|time (?:right )?now"
     r"|time in|wie spat (?:ist|haben)|wie ?viel uhr (?:ist|haben)|welche uhrzeit|uhrzeit (?:ist|in)"
     r"|que horas? (?:es|son|sao|e|tienes|tem)|hora es|quelle heure (?:est|il)|heure est-il"

@@ -134,7 +134,8 @@ def _number_before(previous: tuple[str, ...], here: datetime) -> str:
 # -- asking ----------------------------------------------------------------------------------------
 
 _ASKING = re.compile(
-    r"[?\uff1f]|\b(?:what|whats|how|calculate|compute|work out|convert|solve|multiply|divide|split"
+    r"[?\uff1f]|\d ?\w+ (?:to|in|into) \w+\s*$|\b(?:what|whats|how|calculate|compute|work out"
+    r"|convert|solve|multiply|divide|split"
     r"|subtract|add|which|when|was|wie|wieviel|welche[rsn]?|wann|rechne|berechne|teile|addiere"
     r"|cuant[oa]s?|calcula|cual|que|combien|calcule|quel(?:le)?|quant[oaie]|calcola|qual|quais"
     r"|hoeveel|suma\w*|somma\w*|soma|some|additionne|addiere)\b|何|いくつ|いくら|計算|多少|几|計算|计算|等于|は\s*$",
@@ -772,6 +773,8 @@ def _conversions(question: Question) -> Iterator[str]:
     text = re.sub(
         r"(?<=\d) ?(?:°|degrees?|grad|grados|degres|gradi|graus) ?([cf])\b", r" °\1", text
     )
+    text = re.sub(r"(?<=\d) ?f\b(?=.*\bcelsius\b)", " °f", text)
+    text = re.sub(r"(?<=\d) ?c\b(?=.*\bfahrenheit\b)", " °c", text)
     text = re.sub(r"(?<=\d) ?c (in|to) f\b", r" °c \1 °f", text)
     text = re.sub(r"(?<=\d) ?f (in|to) c\b", r" °f \1 °c", text)
     text = re.sub(r"°c\b", "celsius", re.sub(r"°f\b", "fahrenheit", text))
@@ -791,7 +794,7 @@ def _conversions(question: Question) -> Iterator[str]:
         unit = _unit(match["word"], counted=match["number"] is not None)
         if unit is not None and match["number"] is not None:
             counted.append((match["number"], unit))
-        elif unit is not None and unit not in wanted:
+        elif unit is not None and unit not in wanted and _is_wanted(text[: match.start()]):
             wanted.append(unit)
     wanted = [unit for unit in wanted if unit not in [counted_unit for _, counted_unit in counted]]
     if not counted or len(wanted) != 1 or len(re.findall(_NUMBER, text)) != len(counted):
@@ -799,6 +802,17 @@ def _conversions(question: Question) -> Iterator[str]:
     if any(unit.dimensions != wanted[0].dimensions for _, unit in counted):
         return
     yield from _converted(counted, wanted[0])
+
+
+_BEFORE_WANTED = re.compile(
+    r"(?:\b(?:many|much|in|into|to|as|of|the|viele?|zu|nach|en|de|d|cuant[oa]s|combien|quant[ieo]s?"
+    r"|quantas|a|em|ai|alle)|'|\W|^|[\u3040-\u9fff])\s*\Z"
+)
+
+
+def _is_wanted(before: str) -> bool:
+    """Tell whether a unit is asked for, by what stands before it: "in feet", not "this week"."""
+    return _BEFORE_WANTED.search(before) is not None and before.rstrip()[-4:] != "this"
 
 
 def _converted(counted: Iterable[tuple[str, Unit]], wanted: Unit) -> Iterator[str]:
