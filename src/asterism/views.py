@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from asterism.store.events import RecordedEvent, Verified
     from asterism.tools.mcp.clients import McpServerStatus
     from asterism.tools.mcp.tools import McpTool
-    from asterism.tools.tool import Tool
     from asterism.turns.context_view import ContextView
     from asterism.types.agents import AgentRecord, Rule, Schedule
     from asterism.types.documents import SourceDocument
@@ -303,11 +302,6 @@ def autonomy_view(autonomy: Autonomy) -> Shape:
 
 
 # -- tools, rules, MCP servers, models -------------------------------------------------------------
-
-
-def tool_view(tool: Tool) -> Shape:
-    """Return a tool as models see it, and what a crash in the middle of a call means."""
-    return {**tool.wire()["function"], "retry_safety": tool.retry_safety, "ask": tool.ask}
 
 
 def rule_view(number: int, rule: Rule) -> Shape:

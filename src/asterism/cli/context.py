@@ -12,7 +12,6 @@ from asterism.cli.commands import Options, command, flag, group, open_home, opti
 from asterism.cli.inputs import AgentArgument
 from asterism.cli.output import Column, Grid, ItemTable, Result, first_words, plural
 from asterism.errors import InvalidInput, NotFound
-from asterism.turns.context_view import TokenBasis
 from asterism.views import context_view, without_secrets
 
 if TYPE_CHECKING:
@@ -143,6 +142,8 @@ def _totals(context: ContextView) -> list[tuple[str, str]]:
 
 def _tokens(context: ContextView) -> str:
     """Say how many tokens a context has, and how that is known."""
+    from asterism.turns.context_view import TokenBasis
+
     total = f"{context.tokens:,}"
     if context.basis is TokenBasis.COUNTED and context.turn_id is None:
         return f"{total}, as the model itself counts them now"
