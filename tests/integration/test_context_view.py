@@ -287,7 +287,7 @@ def embedded_request(tools: int, *texts: str) -> ModelRequest:
 @pytest.mark.promise("T11")
 @pytest.mark.parametrize("tools", [0, 3, 20])
 def test_the_embedded_model_tells_all_that_it_is_sent(tools: int):
-    texts = ("Turn on the lamps.", "They are on.", "Which room has lamps number 7?")
+    texts = ("Turn on the lamps.", "They are on.", "Which of my rooms has lamps number 7?")
     request = embedded_request(tools, *texts)
     told = describe(request)
     prompt = [orjson.loads(message) for message in render(request).messages]

@@ -120,11 +120,56 @@ async def test_a_plain_correction_changes_what_was_kept(tmp_path: Path) -> None:
         aria = await home.agents.ensure("aria")
         await aria.ask("Remember that the piano lesson is on Wednesday at five.")
         signal = await kept(home, aria, "Sorry, it is Thursday, not Wednesday.")
-        assert signal.data["before"].startswith("The piano lesson is on Wednesday")
+        assert signal.data["before"] == "the piano lesson is on Wednesday at five"
         (line,) = await human(aria)
         assert "Thursday at five" in line
         assert "Wednesday" not in line
         assert model.read == []  # a rule was enough
+
+
+@pytest.mark.parametrize(
+    ("said", "correction", "line"),
+    [
+        ("Remember that my shoe size is 42.", "that was wrong, I take a 43", "My shoe size is 43"),
+        ("My name is Katrin Meier.", "oh wait, Kathrin Mayr", "My name is Kathrin Mayr."),
+        ("Merk dir, dass die Chorprobe um 19:30 ist.", "nein, 20:00", "Die Chorprobe um 20:00 ist"),
+    ],
+)
+async def test_what_was_just_kept_is_corrected_by_the_next_message(
+    tmp_path: Path, said: str, correction: str, line: str
+) -> None:
+    async with open_home(tmp_path, ScriptedModel(["Noted.", "I see."])) as home:
+        aria = await home.agents.ensure("aria")
+        await aria.ask(said)
+        await aria.ask(correction)
+        assert await human(aria) == [line]
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "line"),
+    [
+        (
+            "The boiler man comes every March.",
+            "remember that please",
+            "The boiler man comes every March.",
+        ),
+        (
+            "",
+            "I only drink rooibos these days. Keep that in mind.",
+            "I only drink rooibos these days.",
+        ),
+        ("妹の誕生日は5月3日です", "覚えておいて", "妹の誕生日は5月3日です"),
+        ("what is 6 * 7?", "remember that number, it is our flat", "It is 42. (it is our flat)"),
+    ],
+)
+async def test_remember_that_keeps_what_was_said_before_it(
+    tmp_path: Path, said: str, wanted: str, line: str
+) -> None:
+    async with open_home(tmp_path, ScriptedModel(["It is 42.", "Kept."])) as home:
+        aria = await home.agents.ensure("aria")
+        for text in filter(None, (said, wanted)):
+            await aria.ask(text)
+        assert line in await human(aria)
 
 
 async def test_reading_can_be_turned_off_for_an_agent(tmp_path: Path) -> None:

@@ -274,3 +274,73 @@ async def test_a_young_agent_searches_nothing(tmp_path: Path, monkeypatch: pytes
         for text in ("My sister lives in Ghent.", "And mine in Bruges.", QUESTION):
             await aria.ask(text)
         assert await home.notices.list() == []
+
+
+def told_again(request: ModelRequest) -> list[str]:
+    """What a request tells again right before its last message."""
+    texts = [str(message["content"]) for message in heard(request)[-4:-1]]
+    told = [text.removeprefix("[asterism] ") for text in texts if text.startswith("[asterism] ")]
+    return [text for text in told if " said " in text]
+
+
+@pytest.mark.promise("M16")
+async def test_a_small_model_is_told_again_what_stands_in_its_context(tmp_path: Path):
+    model = Small(["Nice!", "I see.", "In Leipzig."])
+    async with open_home(tmp_path, model) as home:
+        aria = await home.agents.create("aria")
+        for text in (FACT, "It rains a lot here.", QUESTION):
+            await aria.ask(text)
+    assert told_again(model.requests[1]) == []
+    assert told_again(model.requests[2]) == [f'Your owner said before: "{FACT}"']
+
+
+@pytest.mark.promise("M16", "M17")
+@pytest.mark.parametrize(
+    ("said", "correction", "question", "told"),
+    [
+        (
+            "The choir rehearses on Wednesday.",
+            "Sorry, it is Thursday, not Wednesday.",
+            "Which day is choir?",
+            'Your owner said before: "The choir rehearses on Thursday."',
+        ),
+        (
+            "We need 24 chairs for the party.",
+            "actually 31, the cousins are coming too",
+            "how many chairs do we need?",
+            'Your owner said before: "We need 31 chairs for the party."',
+        ),
+        (
+            "Mi hermano vive en Sevilla.",
+            "Perdón, vive en Zaragoza, no en Sevilla.",
+            "¿En qué ciudad vive mi hermano?",
+            'Your owner said before: "Mi hermano vive en Zaragoza."',
+        ),
+        (
+            "The paint in the hall is white.",
+            "no wait, that is the kitchen. the hall is more of a cream",
+            "what colour is the paint in the hall?",
+            (
+                'Your owner said "The paint in the hall is white.", and then corrected it: "no '
+                'wait, that is the kitchen. the hall is more of a cream". The correction is right.'
+            ),
+        ),
+    ],
+)
+async def test_what_was_corrected_since_is_told_corrected(
+    tmp_path: Path, said: str, correction: str, question: str, told: str
+):
+    model = Small(["Nice!", "I see.", "Well."])
+    async with open_home(tmp_path, model) as home:
+        aria = await home.agents.create("aria")
+        for text in (said, correction, question):
+            await aria.ask(text)
+    assert told_again(model.requests[2]) == [told]
+
+
+async def test_notes_of_processors_are_not_found_as_if_somebody_had_said_them(tmp_path: Path):
+    async with open_home(tmp_path, Small(["It is 391."])) as home:
+        aria = await home.agents.create("aria")
+        await aria.ask("What is 17 * 23?")
+        found = await aria.search("worked out exactly")
+        assert all("Worked out" not in hit.text for hit in found.hits)

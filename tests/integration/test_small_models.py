@@ -1,6 +1,7 @@
 """What a small model is spared: sums, dates and reminders are done, tools come when asked for."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,40 @@ async def test_a_small_model_sees_what_could_not_be_done(tmp_path: Path):
         await aria.ask("Remind me of milk when the cows come home.")
     assert "is not a valid time" in heard(model.requests[1])[-1]["content"]
     assert offered(model.requests[1]) == []
+
+
+@pytest.mark.promise("T6")
+async def test_a_small_model_that_refuses_is_asked_again(tmp_path: Path):
+    refusal = "Lo siento, pero no puedo ayudarte con eso."
+    model = Small([refusal, "Se llama Maricarmen."])
+    async with open_home(tmp_path, model) as house:
+        aria = await house.agents.create("aria")
+        assert (await aria.ask("¿Cómo se llama mi vecina?")).text == "Se llama Maricarmen."
+    other = ScriptedModel([refusal])
+    async with open_home(tmp_path / "other", other) as house:
+        aria = await house.agents.create("aria")
+        assert (await aria.ask("¿Cómo se llama mi vecina?")).text == refusal
+
+
+@pytest.mark.promise("T15", "M17")
+async def test_a_correction_moves_the_reminder_that_was_just_made(
+    tmp_path: Path, berlin: dict[str, Any]
+):
+    model = Small(["I will.", "Moved."])
+    async with open_home(tmp_path, model, **berlin) as home:
+        aria = await home.agents.create("aria")
+        await aria.ask("remind me tomorrow at 10:00 to call the bank")
+        (before,) = await home.schedules.list(aria)
+        await aria.ask("Make that 11:00 instead, please.")
+        (after,) = await home.schedules.list(aria)
+    assert after.text == before.text == "call the bank"
+    assert after.due_at - before.due_at == timedelta(hours=1)
+
+
+async def test_a_corrected_question_is_worked_out_anew(tmp_path: Path):
+    model = Small(["57.", "71.25."])
+    async with open_home(tmp_path, model) as home:
+        aria = await home.agents.create("aria")
+        await aria.ask("I bought 12 tiles at 4.75 each. What do they cost?")
+        await aria.ask("ah sry it was 15 tiles")
+    assert any("15 * 4.75 = 71.25" in note for note in notes(model.requests[-1]))

@@ -17,6 +17,7 @@ import pytest
 from bench import assistant, assistant_checks
 from bench.assistant_bare import BareLoop, ContextExceeded, read_calls
 from bench.assistant_checks import (
+    DIRECTORY,
     KINDS,
     SPLITS,
     CallRecord,
@@ -396,7 +397,7 @@ def test_goals():
 
 
 def test_options_choose_conversations():
-    options = Namespace(kind=["dates"], split="tuned", only=None, limit=3)
+    options = Namespace(kind=["dates"], split="tuned", only=None, limit=3, directory=DIRECTORY)
     found = assistant.chosen(options)
     assert [(one.kind, one.split) for one in found] == [("dates", "tuned")] * 3
 

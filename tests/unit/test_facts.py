@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asterism.memory.facts import Fact, FactKind, facts_in, looks_secret
+from asterism.memory.facts import (
+    Fact,
+    FactKind,
+    asked_to_keep,
+    facts_in,
+    is_correction,
+    looks_secret,
+    put_right,
+)
 
 DATA = Path(__file__).parents[1] / "data"
 SAID = int(datetime(2026, 7, 1, 12, tzinfo=UTC).timestamp() * 1000)
@@ -159,3 +167,68 @@ def test_any_text_is_read(role: str, text: str, at: int):
 )  # fmt: skip
 def test_a_megabyte_takes_bounded_time(text: str):
     assert len(facts_in("user", text * (1_000_000 // len(text)), SAID)) <= 50
+
+
+@pytest.mark.parametrize(
+    ("statement", "correction", "right"),
+    [
+        ("The choir meets on Wednesday.", "no, Thursday", "The choir meets on Thursday."),
+        (
+            "Der Termin ist um 14:30 Uhr.",
+            "Quatsch, 15:30, nicht 14:30.",
+            "Der Termin ist um 15:30 Uhr.",
+        ),
+        ("Mi hermano vive en Sevilla.", "Perdón, vive en Zaragoza", "Mi hermano vive en Zaragoza."),
+        (
+            "C'est Julie qui vient samedi.",
+            "Non, c'est Amandine",
+            "C'est Amandine qui vient samedi.",
+        ),
+        (
+            "I bought 12 tiles at 4.75 each.",
+            "ah sry it was 15 tiles",
+            "I bought 15 tiles at 4.75 each.",
+        ),
+        ("The wifi is heron77", "scrap that, its heron91 now", "The wifi is heron91"),
+        ("The gym closes at 10pm", "sorry, 11", "The gym closes at 11pm"),
+        (
+            "My name is Lena and I live in Kyoto.",
+            "sorry, I live in Osaka now",
+            "My name is Lena and I live in Osaka.",
+        ),
+        ("The meeting is in room 4 at 14:00", "wait, 15:00", "The meeting is in room 4 at 15:00"),
+        ("会議は3時です", "いや、4時です", "会議は4時です"),
+        # Not clear: which number, which name, or none at all.
+        ("I paid 30 for lunch and 45 for dinner", "sorry, 54", None),
+        ("We have two dogs, Ollie and Fern.", "no, ollie is 11 already", None),
+        ("The hall is white.", "no, more of a cream", None),
+    ],
+)
+def test_a_correction_puts_a_statement_right_where_it_is_clear(
+    statement: str, correction: str, right: str | None
+):
+    assert is_correction(correction)
+    assert put_right(statement, correction) == right
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I like tea.",
+        "Nothing special today.",
+        "Note that the shop is closed.",
+        "Notfalls nehme ich den Bus.",
+        "No?",
+        "Nobody came, and then we went home.",
+    ],
+)
+def test_not_every_message_is_a_correction(text: str):
+    assert not is_correction(text)
+
+
+def test_things_to_keep_are_found_in_a_list_and_behind_other_requests():
+    listed = "3 things: 1) what is 2 + 2 2) remember my bike lock is 7315 3) tell me a joke"
+    assert asked_to_keep(listed) == ["my bike lock is 7315"]
+    joined = "what is 5 + 5, and remember that my shoe size is 41"
+    assert asked_to_keep(joined) == ["my shoe size is 41"]
+    assert asked_to_keep("remeber taht the car is due in october") == ["the car is due in october"]

@@ -60,10 +60,64 @@ def test_a_sum_or_conversion_is_worked_out(message: str, fact: str):
     assert facts(message) == [fact] or fact in facts(message)[:1]
 
 
-def test_one_percentage_and_one_amount_give_the_share_and_what_it_leaves():
-    assert facts("A coat costs 80 euros and is 15% off. What do I pay?") == [
-        "15% of 80 = 12, 80 with 15% taken off = 68, 80 with 15% added = 92",
-    ]
+@pytest.mark.parametrize(
+    ("message", "fact"),
+    [
+        (
+            "What is 80 with 15%?",
+            "15% of 80 = 12, 80 with 15% taken off = 68, 80 with 15% added = 92",
+        ),
+        ("A coat costs 80 euros and is 15% off. What do I pay?", "80 with 15% taken off = 68"),
+        ("Lunch was 40, how much is a 15% tip?", "15% of 40 = 6"),
+        ("Lunch was 40 and I add a 15% tip. What do I pay in total?", "40 with 15% added = 46"),
+        (
+            "Le vélo coûte 300 € avec 20 % de remise, combien je vais payer ?",
+            "300 with 20% taken off = 240",
+        ),
+        ("La cena son 50 euros, ¿cuánto pago con un 10% de propina?", "50 with 10% added = 55"),
+    ],
+)
+def test_of_a_percentage_the_result_is_told_that_was_asked_for(message: str, fact: str):
+    assert facts(message) == [fact]
+
+
+@pytest.mark.parametrize(
+    ("message", "fact"),
+    [
+        ("dinner was 75.60 for the four of us, how much each?", "75.60 / 4 = 18.9 for each"),
+        (
+            "we were 6 people and paid 93€, what does everyone owe per person?",
+            "93 / 6 = 15.5 for each",
+        ),
+        (
+            "wir sind 5 leute und die rechnung ist 87,50, was zahlt jeder?",
+            "87.50 / 5 = 17.5 for each",
+        ),
+        ("La cuenta son 54 euros y somos 3, ¿cuánto paga cada uno?", "54 / 3 = 18 for each"),
+        (
+            "The van takes 9 litres per 100 km. How many litres for 350 km?",
+            "9 * 350 / 100 = 31.5 litres",
+        ),
+        ("2 cups rice for 5 people, how many for 8 people?", "2 * 8 / 5 = 3.2 cups"),
+        ("I run 5 km in 30 minutes, how many minutes for 12 km?", "30 * 12 / 5 = 72 minutes"),
+        ("7 chairs at 19.90 each, what do they cost?", "7 * 19.90 = 139.3"),
+        ("1本120円のペンを15本買うといくらですか？", "120 * 15 = 1800"),
+    ],
+)
+def test_shares_proportions_and_prices_are_worked_out(message: str, fact: str):
+    assert facts(message) == [fact]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "3 tickets at 14.50 each plus 5 for parking, how much in total?",  # not just two numbers
+        "Each of my 2 dogs is 7, how old is that?",
+        "We need 4 chairs for 9 people, is that enough?",
+    ],
+)
+def test_what_is_not_exactly_a_share_or_a_price_is_left_to_the_model(message: str):
+    assert facts(message) == []
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,9 @@ def reminders(message: str) -> list[tuple[str, str, str]]:
             "light the candles",
         ),
         ("ping me in half an hour, laundry", "in half an hour", "laundry"),
+        ("tomorrow 7:15am i need a reminder to leave", "tomorrow 7:15am", "leave"),
+        ("need a nudge in an hour and a half to rest", "in an hour and a half", "rest"),
+        ("could you give me a reminder at 6pm to feed the cat?", "at 6pm", "feed the cat"),
         (
             "In twenty minutes I have to feed the cat, don't let me forget.",
             "In twenty minutes",

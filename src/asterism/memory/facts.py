@@ -511,6 +511,7 @@ class _KeepRules:
     lasting: re.Pattern[str]
     passing: re.Pattern[str]
     corrects: re.Pattern[str]
+    previous: re.Pattern[str]
 
 
 _ASKS_WHETHER = re.compile(
@@ -531,6 +532,7 @@ def _keep_rules() -> _KeepRules:
     passing: list[str] = []
     at_end: list[str] = []
     corrects: list[str] = []
+    previous: list[str] = []
     for name, rules in languages.items():
         # Words end where a letter does not follow, in scripts that part them.
         end, space = ("", r"[,，:：\s]*") if name in _UNSPACED else (r"(?!\w)", r"[\s:,–-]+")
@@ -543,6 +545,7 @@ def _keep_rules() -> _KeepRules:
         lasting.append(f"{start}{_one_of(rules['lasting'], end)}.+")
         passing += [f"(?<!\\w){word}{end}" if end else word for word in rules["passing"]]
         at_end += rules.get("at_end", [])
+        previous.append(f"{start}{_one_of(rules['previous'])}")
         corrects.append(f"{_SIGH}{start}{_one_of(rules['corrects'], end)}")
     return _KeepRules(
         re.compile(_one_of(requests), re.IGNORECASE),
@@ -553,6 +556,11 @@ def _keep_rules() -> _KeepRules:
         re.compile(_one_of(lasting), re.IGNORECASE | re.DOTALL),
         re.compile(_one_of(passing), re.IGNORECASE),
         re.compile(_one_of(corrects), re.IGNORECASE),
+        re.compile(
+            rf"{_one_of(previous)}(?P<more>,.{{3,80}})?[,\s]*(?:please|bitte|por favor|stp"
+            rf"|svp)?[\s.!。！]*",
+            re.IGNORECASE,
+        ),
     )
 
 
@@ -569,7 +577,9 @@ def asked_to_keep(text: str) -> list[str]:
         return []
     rules = _keep_rules()
     found: list[str] = []
-    for paragraph in filter(None, map(str.strip, text.splitlines())):
+    if asks_to_keep_previous(text):
+        return []
+    for paragraph in filter(None, map(str.strip, _LIST_ITEM.split(text))):
         sentences = [sentence.strip() for sentence in _SENTENCE.split(paragraph) if sentence]
         for place, sentence in enumerate(sentences):
             fact = _without_request(sentence, rules)
@@ -581,6 +591,41 @@ def asked_to_keep(text: str) -> list[str]:
             if fact:
                 found.append(fact)
     return found[:_MAX_KEPT]
+
+
+_LIST_ITEM = re.compile(
+    r"\n|(?:^|\s)\(?\d\)\s|,?\s+(?:and|und|et|y|e)\s+(?=(?:please |also )?(?:remember|memori[sz]e"
+    r"|merk"
+    r"|retiens|recuerda|ricorda|lembra)\b)",
+    re.IGNORECASE,
+)
+"""What stands between the things that a message asks for."""
+
+
+def asks_to_keep_previous(text: str) -> bool:
+    """Tell whether a message asks to have kept what was said before it: "remember that, please"."""
+    last = sentences(text)[-1:] if len(text) <= _MAX_ASKED else []
+    return bool(last) and _keep_rules().previous.fullmatch(last[0].replace("’", "'")) is not None
+
+
+def previous_to_keep(text: str, before: Sequence[str]) -> str:
+    """Return what a message such as "remember that" means, in the words in which it was said.
+
+    Args:
+        text: The message.
+        before: What was said before it, and what was answered.
+    """
+    if not asks_to_keep_previous(text):
+        return ""
+    parts = sentences(text)
+    own = [part for part in parts[:-1] if part[-1] not in "?？؟"]
+    match = _keep_rules().previous.fullmatch(parts[-1].replace("’", "'"))
+    more = (match["more"] or "").lstrip(", ").rstrip(".!") if match is not None else ""
+    statements = [said for said in before if said.strip() and said.strip()[-1] not in "?？؟"]
+    kept = " ".join(own) or (statements[0].strip() if statements else "")
+    if len(kept) > _MAX_SENTENCE or looks_secret(kept):
+        return ""
+    return f"{kept} ({more})" if kept and more else kept
 
 
 def _without_request(sentence: str, rules: _KeepRules) -> str:
@@ -671,7 +716,8 @@ _MONTH_NAMES = (
     r"|juillet|ao[uû]t|septembre|octobre|novembre|d[eé]cembre"
 )
 _NUMBER_NAMES = (
-    r"two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|zwei|drei|vier|f[uü]nf|sechs|sieben"
+    r"two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|zwei|drei|vier|f[uü]nf|sechs"
+    r"|sieben"
     r"|acht|neun|zehn|elf|zw[oö]lf|dos|tres|cuatro|cinco|siete|ocho|nueve|diez|deux|trois|quatre"
     r"|cinq|sept|huit|neuf|dix"
 )

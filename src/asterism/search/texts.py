@@ -27,7 +27,7 @@ from asterism.store.search_index import JOURNAL, ArchiveText, JournalText
 from asterism.types.agents import OWNER, Participants
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.search import HitKind, Query
-from asterism.types.turns import RECALLED, MessageMeta, text_of
+from asterism.types.turns import NOTE, MessageMeta, text_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -387,7 +387,7 @@ async def read_texts_at(
 
 def _of_journal(row: JournalText) -> StoredText | None:
     text = text_of(row.body)
-    if not text.strip() or text == FORGOTTEN or row.key.startswith(RECALLED):
+    if not text.strip() or text == FORGOTTEN or row.key.startswith(NOTE):
         return None
     reply = row.kind == "reply"
     channel = row.channel or ""

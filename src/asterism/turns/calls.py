@@ -1052,5 +1052,6 @@ def _show_kept(turn: Turn, ready: _Ready) -> None:
     for effect in ready.effects:
         if effect.kind is EffectKind.REMEMBER:
             where = effect.things[0] if effect.things else "archive"
+            before = str(ready.arguments.get("replaces") or "") if effect.amends else ""
             for text in effect.content:
-                turn.publish("kept", {"where": where, "text": text, "before": ""})
+                turn.publish("kept", {"where": where, "text": text, "before": before})

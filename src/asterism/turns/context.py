@@ -447,7 +447,7 @@ async def has_more_to_find(live: LiveAgent, profile: Profile) -> bool:
     worth it. A small model overlooks what is there, and is told it again beside its question.
     """
     context = live.context
-    if profile.compact and (context.tail.wires or context.shown):
+    if profile.compact and (context.tail.wires or context.blocks):
         return True
     left_out = context.tail.sent(profile, upcoming=True)
     if context.epoch.first_seq > 1 or left_out or context.referable:

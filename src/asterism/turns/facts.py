@@ -159,6 +159,8 @@ class FactReader:
             fact = corrected_note(text_of(entry.body), unread.notes)
             if fact is not None:
                 return [fact]
+        if all(_is_corrected(text_of(entry.body), unread.notes) for entry in unread.entries):
+            return []
         return grounded(await self._ask(agent, unread), unread)
 
     async def _ask(self, agent: AgentRecord, unread: _Unread) -> list[_ReadFact]:
@@ -327,6 +329,19 @@ def grounded(read: Sequence[_ReadFact], unread: _Unread) -> list[_ReadFact]:
         if new and not invented and not looks_secret(fact.text):
             kept.append(fact)
     return kept
+
+
+def _is_corrected(text: str, notes: Sequence[str]) -> bool:
+    """Tell whether a plain correction has been carried out: a note has the new value, none the old.
+
+    `pipeline.Remember` corrects what was kept just before.
+    """
+    correction = correction_in(text)
+    if correction is None:
+        return False
+    new, old = (value.casefold() for value in correction)
+    lines = [note.casefold() for note in notes]
+    return any(new in line for line in lines) and not any(old in line for line in lines)
 
 
 def corrected_note(text: str, notes: Sequence[str]) -> _ReadFact | None:

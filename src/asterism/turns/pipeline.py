@@ -21,6 +21,7 @@ from asterism.memory.facts import (
     is_correction,
     is_question,
     lasting_facts,
+    previous_to_keep,
     put_right,
 )
 from asterism.plugins import load
@@ -30,6 +31,7 @@ from asterism.times import local_day, zone_named
 from asterism.tools.builtin.control import LATEST, read_reminders
 from asterism.tools.builtin.memory import hit_excerpt, origin_note
 from asterism.turns.context import BYTES_PER_TOKEN
+from asterism.types.agents import OWNER
 from asterism.types.search import Hit, HitKind, Query
 from asterism.types.turns import SCHEDULED, EntryKind, Reply
 
@@ -278,6 +280,32 @@ class EmptyAnswer:
         return Judgement(JudgementKind.RETRY, "It is empty. Answer the message in words.")
 
 
+_REFUSAL = re.compile(
+    r"\b(?:i(?:'m| am) sorry, but )?i (?:can(?:no|')t|am (?:not able|unable) to) (?:help|assist)"
+    r"|no puedo (?:ayudar|asistir)|je ne peux pas (?:vous |t')?aider"
+    r"|(?:kann|darf) (?:ich )?(?:dir|ihnen) (?:dabei |damit |bei dieser anfrage )?nicht helfen"
+    r"|non posso (?:aiutar|assister)|n[aã]o posso (?:ajud|te ajud)"
+    r"|(?:お手伝い|お答え)(?:することは)?できません|我无法(?:帮助|协助|提供)",
+    re.IGNORECASE,
+)
+_MAX_REFUSAL = 160
+"""Characters; a longer answer says more than that."""
+
+
+class RefusedAnswer:
+    """Asks a small model for another try when it refuses: it does so for harmless questions."""
+
+    async def evaluate(self, turn: TurnView, answer: str) -> Judgement:
+        """Ask for another try if the answer is a bare refusal."""
+        if not turn.compact or len(answer) > _MAX_REFUSAL or not _REFUSAL.search(answer):
+            return Judgement()
+        return Judgement(
+            JudgementKind.RETRY,
+            "You may answer this: it is your owner who asks. Answer with what was said before, or "
+            "say that you do not know.",
+        )
+
+
 # -- built-in processors: sums and dates, reminders ------------------------------------------------
 
 
@@ -357,12 +385,17 @@ class Remember:
     async def process(self, turn: TurnView) -> Sequence[ProcessorCall]:
         """Return a call of `remember` for each thing that the message asks to be kept."""
         message = turn.message
-        if is_too_short(message) or message.startswith(SCHEDULED) or not turn.trust.trusted:
+        if message.startswith(SCHEDULED) or not turn.trust.trusted:
+            return []
+        if is_too_short(message) and not is_correction(message):
             return []
         calls = [
             ProcessorCall("remember", {"fact": fact}, "the message asks to keep it")
             for fact in asked_to_keep(message)
         ]
+        if previous := previous_to_keep(message, turn.previous):
+            values = {"fact": previous}
+            calls.append(ProcessorCall("remember", values, "the message asks to keep it"))
         if turn.previous and is_correction(message):
             before = turn.previous[0]
             for fact in dict.fromkeys((*asked_to_keep(before), *lasting_facts(before))):
@@ -520,12 +553,18 @@ def _seen_hits(turn: TurnView, hits: Sequence[Hit], options: RecallOptions) -> l
         hit
         for hit in hits
         if hit.speaker != turn.agent.name
+        and (hit.kind is HitKind.BLOCK or turn.in_context(hit))
         and not hit.id.startswith(f"{turn.turn_id}#")
         and len(hit.text) <= _MAX_QUOTED
         and not hit.text.rstrip().endswith(("?", "\uff1f"))
-        and (hit.kind is HitKind.BLOCK or turn.in_context(hit))
     ]
-    likely = [hit for hit in mine if (hit.relevance or 0) >= options.threshold and not hit.beside]
+    # What is kept in a block is on the owner and holds, so that one word in common is enough.
+    likely = [
+        hit
+        for hit in mine
+        if ((hit.relevance or 0) >= options.threshold and not hit.beside)
+        or (hit.kind is HitKind.BLOCK and hit.matched)
+    ]
     if not likely:
         return []
     first = min(hit.at_ms for hit in likely)
@@ -541,16 +580,20 @@ def _seen_hits(turn: TurnView, hits: Sequence[Hit], options: RecallOptions) -> l
 
 
 def _corrected_statement(turn: TurnView) -> str:
-    """Return what was said last, by the owner or the agent, as a correction of it puts it right."""
-    if not is_correction(turn.message):
+    """Return what the owner said last, as the message puts it right; empty if it does not.
+
+    Where that was a correction, too, the agent's answer to it has the whole statement.
+    """
+    if not turn.previous or not is_correction(turn.message) or is_question(turn.previous[0]):
         return ""
-    statements = [text for text in turn.previous if text.strip()[-1:] not in ("?", "\uff1f")]
-    rights = (put_right(text, turn.message) for text in statements if len(text) <= _MAX_QUOTED)
-    return next(filter(None, rights), "")
+    said = turn.previous[-1] if is_correction(turn.previous[0]) else turn.previous[0]
+    return (put_right(said, turn.message) or "") if len(said) <= _MAX_QUOTED else ""
 
 
 def _quotation(hits: Sequence[Hit]) -> str:
     """Return what was said before, the latest last, as far as it was put right since."""
+    speakers = {hit.speaker for hit in hits if hit.speaker}
+    who = "Your owner" if speakers <= {OWNER} else " and ".join(sorted(speakers))
     statements: list[str] = []
     corrections: list[str] = []
     for text in dict.fromkeys(" ".join(hit.text.split()) for hit in hits):
@@ -565,9 +608,9 @@ def _quotation(hits: Sequence[Hit]) -> str:
             corrections.append(text)
     quoted = "; ".join(f'"{text}"' for text in statements)
     if not corrections:
-        return f"Your owner said before: {quoted}"
+        return f"{who} said before: {quoted}"
     last = ", ".join(f'"{text}"' for text in corrections)
-    return f"Your owner said {quoted}, and then corrected it: {last}. The correction is right."
+    return f"{who} said {quoted}, and then corrected it: {last}. The correction is right."
 
 
 def _plain(text: str) -> str:

@@ -103,12 +103,15 @@ def test_results_are_told_with_the_name_of_their_tool():
     assert said[-1] == {"role": "user", "content": "[result of weather] Sunny."}
 
 
+TOLD = "[asterism] weather: Sunny.\nAnswer my message with this."
+
+
 def test_without_tools_the_conversation_is_passed_on_as_it_is():
     system, *said = shown(*STEPS)
     assert system["role"] == "system"
     assert system["content"].startswith("You are Aria. ")
     assert said[-5:] == [
-        {"role": "user", "content": f"{text_of(STEPS[0])}\n[asterism] weather: Sunny."},
+        {"role": "user", "content": f"{text_of(STEPS[0])}\n{TOLD}"},
         *(orjson.loads(step) for step in STEPS[3:]),
     ]
     assert render(request(*STEPS)).grammar() is None
@@ -259,32 +262,33 @@ def test_notes_stand_behind_their_message_and_times_are_left_out():
     assert last(note, asked) == [
         "What is six times seven?",
         "[asterism] Worked out exactly: 6 * 7 = 42.",
+        "So, What is six times seven?",  # what a small model reads last, it heeds
     ]
+
+
+def test_a_small_model_is_told_its_name_when_it_is_asked_for_it():
+    assert last(wire("user", "who am i talking to?"))[1:] == ["[asterism] You are Aria."]
+    assert last(wire("user", "Wie heißt du?"))[2:] == ["[asterism] You are Aria."]
+    assert last(wire("user", "Who sings this?"))[1:] == []
 
 
 @pytest.mark.parametrize(
     ("said", "question", "quoted"),
     [
-        (["My cat is Miso.", "It rains."], "Who is Miso again?", ["My cat is Miso."]),
-        (["Er fährt von Gleis 9."], "Von welchem Gleis nochmal?", ["Er fährt von Gleis 9."]),
-        (["El baño es amarillo."], "¿De qué color es el baño?", ["El baño es amarillo."]),
-        (["会議は金曜日の三時です。"], "会議はいつですか？", ["会議は金曜日の三時です。"]),
-        (
-            ["The club meets at Dana's.", "From now on the club meets at Yusuf's."],
-            "where does the club meet",
-            ["The club meets at Dana's.", "From now on the club meets at Yusuf's."],
-        ),
+        (["My cat is Miso.", "It rains."], "Who is my cat?", ["My cat is Miso.", "It rains."]),
+        (["Mein Zug fährt von Gleis 9."], "Wo fährt mein Zug?", ["Mein Zug fährt von Gleis 9."]),
         (["My cat is called Miso."], "My cat sleeps.", []),
         (["My cat is called Miso."], "What is a comet?", []),
+        (["My cat is called Miso."], "What should my cat eat?", []),
         (["Where is my cat?"], "How old is my cat?", []),
     ],
-)  # fmt: skip
-def test_a_question_is_followed_by_what_was_said_on_it_before(
+)
+def test_a_question_about_its_owner_is_followed_by_what_they_said(
     said: list[str], question: str, quoted: list[str]
 ):
     talk = [step for text in said for step in (wire("user", text), wire("assistant", "I see."))]
     notes = [line for line in last(*talk, wire("user", question)) if "said before" in line]
-    text = "; then: ".join(f'"{one}"' for one in quoted)
+    text = "; ".join(f'"{one}"' for one in quoted)
     assert notes == ([f"[asterism] Your owner said before: {text}"] if quoted else [])
 
 
@@ -311,7 +315,7 @@ def test_a_small_model_is_told_in_which_language_to_answer(text: str, language: 
         ("母の誕生日はいつですか？", True),
         ("What is a comet?", False),
         ("My sister is called Ann.", False),
-        ("Who is my best friend, Aria?", False),  # of whom the system prompt speaks
+        ("What should I cook for my brother?", False),
     ],
 )
 def test_a_small_model_is_reminded_that_it_may_not_know(text: str, reminded: bool):

@@ -64,26 +64,26 @@ _STYLE = (
     "you do not know."
 )
 _TIME_TOLD = f"{MARK} Now it is "
-_UNKNOWN = f"{MARK} Unless it is said above, you do not know this about your owner: then say so."
+_UNKNOWN = f"{MARK} Your owner has not told you this: say that you do not know."
 _MAY_BE_KNOWN = (
     f"{MARK} If it is said above, answer with that. If not, say that you do not know it."
 )
 _WORKED_OUT = f"{MARK} Worked out exactly, tell each: it was a Sunday; it is a week ago."
 _PLAIN_EXAMPLES = (
+    ("user", f"私の血液型は何ですか？\n{_UNKNOWN}"),
+    ("assistant", "わかりません。まだ教えてもらっていません。"),
     ("user", f"¿Cuál es mi comida favorita?\n{_UNKNOWN}"),
     ("assistant", "No lo sé, todavía no me lo has dicho."),
     ("user", "Heute war viel los."),
     ("assistant", "Dann wünsche ich dir einen ruhigen Abend!"),
     ("user", f"Which weekday was that, and how long ago is it?\n{_WORKED_OUT}"),
     ("assistant", "It was a Sunday, and it is a week ago."),
-    ("user", f"What is my brother's name?\n{_UNKNOWN}"),
-    ("assistant", "I don't know your brother's name. You have not told me yet."),
-    ("user", "the spare bobbins are in the biscuit tin"),
-    ("assistant", "Good to know!"),
-    ("user", f"where did i put those bobbins?\n{_MAY_BE_KNOWN}"),
-    ("assistant", "They are in the biscuit tin."),
     ("user", "The neighbours expect snow, but we hope for sun."),
     ("assistant", "Then let us hope for sun!"),
+    ("user", f"what did i say we hope for?\n{_MAY_BE_KNOWN}"),
+    ("assistant", "You hope for sun."),
+    ("user", f"What is my brother's name?\n{_UNKNOWN}"),
+    ("assistant", "I don't know your brother's name. You have not told me yet."),
 )
 """Nothing in them can be taken for something that the owner has said, nor are there numbers that
 could find their way into a sum. The last ones are in English: a small model tends to go on in the
@@ -229,7 +229,7 @@ def render(request: ModelRequest) -> EmbeddedPrompt:
         messages.add("system", system.strip())
         for role, text in _EXAMPLES if summaries else _PLAIN_EXAMPLES:
             messages.add(role, text)
-    introduced = _add_conversation(messages, conversation, summaries, few=few)
+    introduced = _add_conversation(messages, conversation, summaries, _name_in(system), few=few)
     names = tuple(summaries) if few else tuple(introduced[-MAX_TOOLS:])
     if chosen:
         messages.add(
@@ -249,6 +249,7 @@ def _add_conversation(
     messages: _MessageList,
     conversation: list[dict[str, Any]],
     summaries: dict[str, ToolSummary],
+    own_name: str,
     *,
     few: bool,
 ) -> list[str]:
@@ -272,7 +273,7 @@ def _add_conversation(
                 "user",
                 f"[result of {name}] {text}"
                 if summaries
-                else f"{MARK} {name}: {text}\nAnswer my message with this.",
+                else f"{MARK} {name}: {text}{_then(name)}",
             )
         else:
             note = "" if few else _introduce(text, summaries, introduced)
@@ -281,12 +282,32 @@ def _add_conversation(
             if not summaries and role == "user":
                 told = any(not note.startswith(_TIME_TOLD) for note in notes)
                 notes += _hints(said, said_before, told=told)
+                if own_name and _NAME_ASKED.search(said):
+                    notes.append(f"{MARK} You are {own_name}.")
+                if told and len(said) <= _MAX_QUOTED and is_question(said):
+                    # A small model heeds what it reads last, so that is the question.
+                    notes.append(f"So, {_WHETHER_KNOWN.sub('', said)}")
                 said_before.append(said)
             messages.add_all("user", notes)
             if note:
                 messages.add("user", note)
     messages.add_all("user", notes)
     return introduced
+
+
+def _then(tool: str) -> str:
+    """Return what to do with a result: what was looked up is the answer, what was done is not."""
+    return "" if tool in _DOING else "\nAnswer my message with this."
+
+
+_DOING = frozenset(("remember", "schedule"))
+"""Tools whose result says that something was done."""
+
+
+def _name_in(system: str) -> str:
+    """Return the name that a system prompt gives the agent; empty if it gives none."""
+    named = re.match(r"You are ([^\s,.]+)[,.]", system)
+    return named[1] if named else ""
 
 
 def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
@@ -311,7 +332,7 @@ def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
 
 
 _OWN = re.compile(
-    r"\b(?:my|mine|our|(?:did|have|had|do|am|are|was|were) (?:i|we)|mein\w*|unser\w*"
+    r"\b(?:my|mine|our|(?:did|have|had|do|was|were|where|when) (?:i|we)|mein\w*|unser\w*"
     r"|(?:hab|habe|hatte|bin|war|haben|hatten|waren) (?:ich|wir)|mis?|m[ií]os?|nuestr\w+"
     r"|he|hemos|tengo|tenemos|dije|dej[eé]|puse|mon|ma|mes|notre|nos|ai-je|j'ai|avons-nous"
     r"|mi[oae]i?|nostr\w|ho|abbiamo|meus?|minhas?|noss\w+|tenho|deixei)\b"
@@ -319,8 +340,17 @@ _OWN = re.compile(
     re.IGNORECASE,
 )
 """How a question is about the one who asks it."""
+_WHETHER_KNOWN = re.compile(
+    r"^\W*(?:(?:do|can|could) you (?:still )?(?:know|remember|recall|tell me)"
+    r"|wei(?:ß|ss)t du(?: noch| eigentlich)?|recuerdas|sabes|te acuerdas(?: de)?|sais-tu|tu sais"
+    r"|te souviens-tu|sai"
+    r"|ti ricordi|voc[eê] sabe|lembra)\b,? ",
+    re.IGNORECASE,
+)
+"""A question with this in front is answered with yes or no by a small model."""
 _ADVICE = re.compile(
-    r"\b(?:should|could|can|would|may|might|kann|soll\w*|k[oö]nn\w*|darf|puedo|debo|deber\w*|podr\w+"
+    r"\bhow (?:do|to)\b|\bwhat do (?:i|we) do\b|\b(?:should|could|can|would|may|might|kann"
+    r"|soll\w*|k[oö]nn\w*|darf|puedo|debo|deber\w*|podr\w+"
     r"|peux|dois|pourrais|posso|devo|dovrei|deveria)\b",
     re.IGNORECASE,
 )
@@ -328,6 +358,13 @@ _ADVICE = re.compile(
 _MAX_QUOTED = 240
 """Characters; a longer text is not quoted again."""
 _MAX_QUOTES = 3
+_NAME_ASKED = re.compile(
+    r"\bwho (?:am i (?:talking|speaking|chatting)|are you|is this)\b|\byour name\b|\bwer bist du\b"
+    r"|\bwie hei(?:ß|ss)t du\b|\bdein name\b|\bqui[eé]n eres\b|\bc[oó]mo te llamas\b|\bqui es-tu\b"
+    r"|\bt'appelles\b|\bchi sei\b|\bti chiami\b|\bquem [eé] voc[eê]\b"
+    r"|あなたの名前|あなたは誰|你是谁|你叫什么",
+    re.IGNORECASE,
+)
 
 
 def _offer(chosen: dict[str, ToolSummary], *, ruled: bool, required: bool) -> str:

@@ -36,7 +36,8 @@ LATEST = "latest"
 
 _REMINDER = (
     r"\br[eimnd]{4,6} me\b|\b(?:ping|nudge|wake|alert|notify|buzz) me\b"
-    r"|\b(?:(?:i|i'd|we|(?:could|can|would) (?:you|i)) )?(?:please )?(?:set|create|add|make|need|want"
+    r"|\b(?:(?:i|i'd|we|(?:could|can|would) (?:you|i)) )?(?:please )?(?:set|create|add|make|need"
+    r"|want"
     r"|give me|send me|like|get)\b[\w' ]{0,20}\b(?:reminder|nudge)\b"
     r"|\bdon'?t let me forget\b|\b(?:set|start) (?:an?|the) [\w ]{0,15}?(?:timer|alarm)\b"
     r"|\berinner\w* (?:mich|uns)\b|\bweck\w* (?:mich|uns)\b"
@@ -240,7 +241,8 @@ class Reminder:
 
 
 _NOT_WANTED = re.compile(
-    r"\b(?:what|which|do i|do we|is there|are there|any|list|show|cancel|delete|remove|stop|don'?t|do not|never|did|not|welche[rsn]?"
+    r"\b(?:what|which|do i|do we|is there|are there|any|list|show|cancel|delete|remove|stop"
+    r"|don'?t|do not|never|did|not|welche[rsn]?"
     r"|zeig\w*|l[oö]sch\w*|nicht|kein\w*|qu[eé]|no|muestra|quels?|ne|pas|annule|supprime|quali|non"
     r"|annulla|cancella|quais|n[aã]o|cancel[ae])\b|ないで|不要|别",
     re.IGNORECASE,

@@ -15,12 +15,14 @@ _ASKED = (
     r"|cu[aá]nt[oa]s?|calcula|combien|calcule|quant[oaie]|calcola)\b|いくら|いくつ|計算|多少|计算"
 )
 _SEVERAL = (
-    r"(?<![\d:/-])\d[\d.,]*(?![\d:/-])\D+\d|\b(?:al)?together\b|\btotal\b|\bsum of\b|\baverage\b|\bsplit\b|\bcheaper\b"
+    r"(?<![\d:/-])\d[\d.,]*(?![\d:/-])\D+\d|\b(?:al)?together\b|\btotal\b|\bsum of\b|\baverage\b"
+    r"|\bsplit\b|\bcheaper\b"
     r"|\bdifference\b|\bhow much (?:more|less)\b|\bzusammen\b|\binsgesamt\b|\bdurchschnitt\b"
     r"|\bbilliger\b|\bteurer\b|\bdifferenz\b|\ben total\b|\bpromedio\b|\bdiferencia\b"
     r"|\bau total\b|\bmoyenne\b|\bdiff[eé]rence\b|\bin totale\b|\bdifferenza\b|\bno total\b"
     r"|\b(?:what(?:'?s| is| will be)|how (?:much|many))\b[^?]{0,40}\b(?:left|remain\w*|in all)\b"
-    r"|\bwie ?viel\w*\b[^?]{0,40}\b(?:[uü]brig|bleib\w*)\b|\bcu[aá]nt[oa]s?\b[^?]{0,40}\b(?:queda\w*|sobra\w*)\b"
+    r"|\bwie ?viel\w*\b[^?]{0,40}\b(?:[uü]brig|bleib\w*)\b"
+    r"|\bcu[aá]nt[oa]s?\b[^?]{0,40}\b(?:queda\w*|sobra\w*)\b"
     r"|\bcombien\b[^?]{0,40}\breste\w*\b|\bquant[oaie]\b[^?]{0,40}\b(?:rest\w+|riman\w+|sobra\w*)\b"
     r"|\bdiferen[cç]a\b|残り|还剩|合計|全部で|平均|一共|总共"
 )

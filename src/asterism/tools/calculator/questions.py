@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from asterism.errors import ToolError
 from asterism.records import dataclass
-from asterism.times import MONTHS, to_datetime, zone_named
+from asterism.times import to_datetime, zone_named
 from asterism.tools.calculator.days import (
     asks_for_a_day,
     day_facts,
@@ -87,16 +87,18 @@ def facts_about(
 
 
 _ABOUT_TIME = re.compile(
-    r"\b(?:now|today|tonight|tomorrow|yesterday|weeks?|weekend|months?|years?|days?|date|time|clock"
-    r"|hours?|minutes?|old|age|born|ago|since|until|till|still|open|close[sd]?|late|early"
-    r"|morning|evening|jetzt|heute|morgen|gestern|woche\w*|monat\w*|jahr\w*|tage?|uhr|alt|geboren"
-    r"|seit|bis|noch|ahora|hoy|manana|ayer|semanas?|mes(?:es)?|anos?|dias?|hora\w*"
-    r"|desde|hasta|maintenant|aujourd'hui|demain|hier|semaines?|mois|ans?|jours?|heures?"
-    r"|depuis|jusqu\w*|adesso|oggi|domani|ieri|settiman\w|mes[ei]|ann[oi]|giorn[oi]|or[ae]|agora"
-    r"|hoje|amanha|ontem|{months})\b|今何|今日|明日|昨日|何時|何曜日|何歳|现在|今天|明天|昨天|几点|几号|几岁".replace(
-        "{months}", "|".join(MONTHS)
+    r"\b(?:now|today|tonight|tomorrow|yesterday|(?:this|next|last) (?:week\w*|month|year|morning"
+    r"|evening|spring|summer|autumn|winter|{days})|weekend|what (?:time is|date|day|year|month)"
+    r"|old|age|born|ago|since|until|till|still|open|close[sd]?|late|early|jetzt|heute|morgen"
+    r"|gestern|(?:diese|nachste|letzte)\w* (?:woche|monat|jahr)|wochenende|alt|geboren|seit|bis"
+    r"|noch"
+    r"|ahora|hoy|manana|ayer|desde|hasta|maintenant|aujourd'hui|demain|hier|depuis|jusqu\w*"
+    r"|adesso|oggi|domani|ieri|agora|hoje|amanha|ontem)\b"
+    r"|今何|今日|明日|昨日|何時|何曜日|何歳|现在|今天|明天|昨天|几点|几号|几岁".replace(
+        "{days}", "(?:mon|tues|wednes|thurs|fri|satur|sun)day"
     )
 )
+"""What depends on the present. A small model mixes the time into any answer if it is told it."""
 
 
 def is_about_time(message: str) -> bool:
@@ -317,7 +319,8 @@ def _number_words(text: str, language: str) -> str:
     if (known := _words_of_numbers(language)) is None:
         return text
     pattern, words = known
-    return pattern.sub(lambda found: str(words[found[0]]), text)
+    counted = pattern.sub(lambda found: str(words[found[0]]), text)
+    return re.sub(r"\bcada 1\b", "cada uno", counted)  # "each one" is not a number
 
 
 # -- sums ------------------------------------------------------------------------------------------
@@ -478,10 +481,27 @@ _RAISED = re.compile(
 _REST_ASKED = re.compile(
     r"\b(?:(?:what|how much)\b[^?]*\b(?:pay|cost|costs|owe|charged|come to|end up|new price|total"
     r"|altogether|left|with)|zahl\w+|kostet|bezahl\w+|insgesamt|pago|pagar\w*|cuesta|cuestan|queda"
-    r"|en total|payer\w*|coute|coutera|reste|avec|pago|paghero|pagare|costa|costera|in totale|pagarei"
-    r"|paga|custa|fica)\b|いくら(?:になり|です|払)"
+    r"|en total|payer\w*|coute|coutera|reste|avec|paghero|pagare|costa|costera|in totale"
+    r"|pagarei|paga|custa|fica)\b|いくら(?:になり|です|払)"
 )
 """How a question wants to know what is to be paid, not the percentage of it."""
+
+
+_PART_ASKED = re.compile(
+    r"\b(?:how much|what|whats)\b[^?]{0,12}\b(?:tip|tax|vat|discount|interest|saving|commission"
+    r"|fee)\b"
+    r"|\b(?:save|wie ?viel ist (?:das|der|die)|spare|sparst|ahorr\w+|economis\w+|risparmi\w+)\b"
+    r"|\b(?:cu[aá]nto|combien|quanto)\b[^?]{0,12}\b(?:propina|pourboire|mancia|gorjeta)\b"
+)
+
+
+def _results_asked(text: str) -> tuple[str, ...]:
+    """Return which of the results of a percentage a question wants: fewer mislead a model less."""
+    rest = ("less",) if _REDUCED.search(text) else ("more",) if _RAISED.search(text) else ()
+    if not rest:
+        return ("part", "less", "more")
+    part = ("part",) if _PART_ASKED.search(text) or not _REST_ASKED.search(text) else ()
+    return part if part and not _REST_ASKED.search(text) else (*part, *rest)
 
 
 def _percentages(question: Question) -> Iterator[str]:
@@ -500,15 +520,12 @@ def _percentages(question: Question) -> Iterator[str]:
         share, amount = shares[0], amounts[0]
         part = _calculate(f"{share}% of {amount}")
         more, less = (_calculate(f"{amount} {sign} {share}%") for sign in "+-")
-        results = [f"{share}% of {amount} = {part}"]
-        is_reduced, is_raised = _REDUCED.search(text), _RAISED.search(text)
-        if is_reduced or not is_raised:
-            results.append(f"{amount} with {share}% taken off = {less}")
-        if is_raised or not is_reduced:
-            results.append(f"{amount} with {share}% added = {more}")
-        if (is_reduced or is_raised) and _REST_ASKED.search(text):
-            results = results[1:]
-        yield ", ".join(results)
+        results = {
+            "part": f"{share}% of {amount} = {part}",
+            "less": f"{amount} with {share}% taken off = {less}",
+            "more": f"{amount} with {share}% added = {more}",
+        }
+        yield ", ".join(results[name] for name in _results_asked(text))
     elif not shares and len(amounts) == 2 and _WHAT_PERCENT.search(text):
         part, whole = amounts
         for left, right in ((part, whole), (whole, part)):
@@ -588,19 +605,23 @@ def _in_unit(span: Span, unit: str) -> str | None:
 
 
 _EACH_WORDS = (
-    r"each|apiece|a piece|per piece|per \w+|a (?:pop|head)|pro stuck|das stuck|stuck|cada un[oa]|cada"
+    r"each|apiece|a piece|per piece|per \w+|a (?:pop|head)|pro stuck|das stuck|stuck|cada un[oa]"
+    r"|cada"
     r"|la unidad|chacune?|l'unite|piece|l'uno|ciascun[oa]|al pezzo|cada uma?|per stuk"
 )
 _EACH_PRICE = re.compile(
     rf"({_NUMBER}) ?(?:euros?|cents?|bucks|pounds?)? ?(?:{_EACH_WORDS})\b"
-    rf"|\b(?:je|jeweils|a|zu je|at|for|each (?:costs?|is|at|for|one (?:costs?|is))|una? cuesta|a) ({_NUMBER})(?: each)?\b"
+    rf"|\b(?:je|jeweils|a|zu je|at|for|each (?:costs?|is|at|for|one (?:costs?|is))|una? cuesta"
+    rf"|a) ({_NUMBER})(?: each)?\b"
 )
 _EACH_COUNTED = re.compile(
-    r"\b1 ?(?:個|本|枚|冊|つ|人|杯|个|本|张)(?:につき|あたり)? ?(\d+(?:\.\d+)?).*?(\d+) ?(?:個|本|枚|冊|つ|人|杯|个|张)"
+    r"\b1 ?(?:個|本|枚|冊|つ|人|杯|个|张)(?:につき|あたり)? ?(\d+(?:\.\d+)?)"
+    r".*?(\d+) ?(?:個|本|枚|冊|つ|人|杯|个|张)"
 )
 _EACH_ONE = re.compile(
     r"\b(?:each|apiece|a piece|per piece|je|jeweils|pro stuck|das stuck|cada un[oa]|cada"
-    r"|chacun|chacune|l'un|ciascuno|ciascuna|l'uno|cada um|cada uma)\b|ずつ|1 ?個|每个|每"
+    r"|chacun|chacune|l'un|ciascuno|ciascuna|l'uno|cada um|cada uma)\b"
+    r"|ずつ|1 ?[個本枚冊つ杯]|每个|每"
 )
 
 
@@ -613,7 +634,7 @@ def _prices(question: Question) -> Iterator[str]:
         numbers = list(found.groups())
     if len(numbers) != 2 or "%" in text or not _EACH_ONE.search(text) or _SHARED.search(text):
         return
-    if not (_EACH_PRICE.search(text) or re.search(r"1 ?個|ずつ|每", text)):
+    if not (_EACH_PRICE.search(text) or re.search(r"1 ?[個本枚冊つ杯]|ずつ|每", text)):
         return
     result = _calculate(" * ".join(numbers)) if asked or _AMOUNT_ASKED.search(text) else None
     if result is not None:
@@ -622,21 +643,27 @@ def _prices(question: Question) -> Iterator[str]:
 
 _PEOPLE = (
     r"(?:people|persons?|friends|guests|kids|children|adults|heads|players|roommates|flatmates"
-    r"|housemates|colleagues|coworkers|ways|ppl|leuten?|personen|freunden?|kindern?|kopfe|gaste|erwachsene"
+    r"|housemates|colleagues|coworkers|ways|ppl|leuten?|personen|freunden?|kindern?|kopfe|gaste"
+    r"|erwachsene"
     r"|personas|amigos|ninos|personnes|amis|enfants|persone|amici|bambini|pessoas|criancas|mensen)"
 )
 _COUNT_OF_PEOPLE = re.compile(
     rf"({_NUMBER}) (?:\w+ ){{0,1}}{_PEOPLE}\b|\b(?:the )?({_NUMBER}) of us\b"
-    rf"|\b(?:we (?:are|were)|we're|wir (?:sind|waren)|(?:somos|eramos|estamos)|on (?:est|etait)|nous (?:sommes|etions)"
+    rf"|\b(?:we (?:are|were)|we're|wir (?:sind|waren)|(?:somos|eramos|estamos)|on (?:est|etait)"
+    rf"|nous (?:sommes|etions)"
     rf"|(?:siamo|eravamo)(?: in)?|(?:somos|eramos)(?: em)?) ({_NUMBER})\b"
-    rf"|\b(?:zu|unter|between|among|entre|in|fra|tra) ({_NUMBER})(?: of us| personen| personas| personnes| persone)?\b"
+    rf"|\b(?:zu|unter|between|among|entre|in|fra|tra) ({_NUMBER})(?: of us| personen| personas"
+    rf"| personnes| persone)?\b"
     rf"|({_NUMBER}) ?(?:人|个人)"
 )
 _SHARED = re.compile(
-    r"\b(?:split\w*|share[ds]?|divid\w+|each (?:of us|person|one of|pay\w*|owe\w*|get\w*|have to|has to)"
-    r"|does each|do(?:es)? (?:we|everyone|everybody) (?:each )?(?:pay|owe|get)|how much (?:is (?:it|that) )?(?:each|apiece)\b"
+    r"\b(?:split\w*|share[ds]?|divid\w+|each (?:of us|person|one of|pay\w*|owe\w*|get\w*|have to"
+    r"|has to)"
+    r"|does each|do(?:es)? (?:we|everyone|everybody) (?:each )?(?:pay|owe|get)"
+    r"|how much (?:is (?:it|that) )?(?:each|apiece)\b"
     r"|(?:per|a) (?:person|head)|pro (?:person|kopf|nase)|jede[rn]?|teilen|aufteil\w*"
-    r"|cada un[oa]|por (?:persona|cabeza|pessoa)|par (?:personne|tete)|chacune?|a testa|a persona|ciascuno|cada um)\b"
+    r"|cada un[oa]|por (?:persona|cabeza|pessoa)|par (?:personne|tete)|chacune?|a testa|a persona"
+    r"|ciascuno|cada um)\b"
     r"|割り勘|一人(?:あたり|当たり|いくら)|每人|平分"
 )
 
@@ -646,7 +673,7 @@ def _shares(question: Question) -> Iterator[str]:
     text = question.text
     if not _SHARED.search(text) or "%" in text or not _AMOUNT_ASKED.search(text):
         return
-    counts = [next(filter(None, found)) for found in _COUNT_OF_PEOPLE.findall(text)]
+    counts = [str(found[found.lastindex or 0]) for found in _COUNT_OF_PEOPLE.finditer(text)]
     amounts = re.findall(_NUMBER, _TIMES.sub(" ", text))
     if len(counts) != 1 or len(amounts) != 2 or "." in counts[0]:
         return
@@ -655,7 +682,10 @@ def _shares(question: Question) -> Iterator[str]:
         yield f"{amounts[0]} / {counts[0]} = {result} for each"
 
 
-_PER = r"(?:per|for every|for|in|every|auf|pro|je|alle|fur|por|cada|para|pour|tous les|sur|ogni|su|a cada)"
+_PER = (
+    r"(?:per|for every|for|in|every|auf|pro|je|alle|fur|por|cada|para|pour|tous les|sur|ogni|su"
+    r"|a cada)"
+)
 
 
 def _proportions(question: Question) -> Iterator[str]:
