@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from datetime import date, timedelta
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -355,16 +355,6 @@ def trial_view(model: str, trial: Trial | AsterismError) -> Shape:
     if isinstance(trial, AsterismError):
         return {"model": model, "error": trial.message, "type": trial.code}
     return {**view(trial), "speed": trial.speed}
-
-
-def without_secrets(context: ContextView) -> ContextView:
-    """Return a context without known keys, which are taken out when it is sent."""
-    from asterism.telemetry.redaction import RequestRedactor, redact
-
-    cleaned = RequestRedactor()
-    lines = tuple(replace(line, text=redact(line.text)) for line in context.lines)
-    messages = tuple(cleaned[message] for message in context.messages)
-    return replace(context, lines=lines, messages=messages)
 
 
 # -- spending --------------------------------------------------------------------------------------

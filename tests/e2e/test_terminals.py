@@ -16,6 +16,7 @@ from tests.servers.openai_server import Fault
 
 pytestmark = pytest.mark.promise("A8")
 
+KEY = "sk-0123456789abcdef"
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 
@@ -48,7 +49,8 @@ def furnish(command: Command, folder: Path) -> tuple[str, str]:
     command.ok("rule", "add", "aria", "recall", "start")
     command.ok("grant", "give", "pay", "--agent", "aria", "--uses", "2")
     command.ok("schedule", "add", "aria", "2030-01-01T09:00", "Happy new year")
-    command.run("key", "set", "shop", "--stdin", stdin="sk-secret-value\n")
+    command.ok("block", "create", "shop", "--agent", "aria", "--text", f"The key is {KEY}.")
+    command.ok("key", "set", "shop", "--stdin", stdin=f"{KEY}\n")
     folder.mkdir()
     (folder / "house.md").write_text("# House\n\nThe boiler is in the cellar.\n", encoding="utf-8")
     command.ok("source", "add", "papers", str(folder), "--agent", "aria")
@@ -128,6 +130,7 @@ def test_what_is_read_is_the_same_byte_for_byte(
     here = all_of_them()
     for form, direct, remote in zip(forms, here, there, strict=True):
         assert remote == direct, form
+        assert form[0] != "context" or KEY not in remote[1], form
     assert sum(code == 0 for code, _, _ in here) > 70
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asterism import errors
@@ -69,6 +69,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_every_value_comes_back_as_it_was(value: Any):
     found = over_the_wire(value)

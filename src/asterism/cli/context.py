@@ -12,7 +12,7 @@ from asterism.cli.commands import Options, command, flag, group, open_home, opti
 from asterism.cli.inputs import AgentArgument
 from asterism.cli.output import Column, Grid, ItemTable, Result, first_words, plural
 from asterism.errors import InvalidInput, NotFound
-from asterism.views import context_view, without_secrets
+from asterism.views import context_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,6 @@ async def context_result(
                 f'"asterism turn list --agent {agent_record.name}" shows those.'
             )
         context = await home.contexts.of_turn(turn, step)
-    context = without_secrets(context)
     lines = _full_lines(context) if full else [_table(context)]
     return Result(context_view(context), *lines, "", Grid(_totals(context)))
 

@@ -51,18 +51,19 @@ async def serve(
         note(problem)
         problems[:] = [problem]
 
-    socket = bind(host, port)  # before anything starts: the port may be taken
-    async with open_here(options, work=True, on_problem=on_problem) as home:
+    # Before anything starts: the port may be taken.
+    with bind(host, port) as socket:
+        async with open_here(options, work=True, on_problem=on_problem) as home:
 
-        def changed(new: Settings) -> None:
-            problems.clear()
-            log.follow(new)
+            def changed(new: Settings) -> None:
+                problems.clear()
+                log.follow(new)
 
-        home.follow_configuration(changed)
-        async with Server(home, socket, lambda: problems) as server:
-            note(f"Listening at {server.url}, for example {server.url}/health. Ctrl-C stops.")
-            await until_stopped()
-            note(_STOPPING)
+            home.follow_configuration(changed)
+            async with Server(home, socket, lambda: problems) as server:
+                note(f"Listening at {server.url}, for example {server.url}/health. Ctrl-C stops.")
+                await until_stopped()
+                note(_STOPPING)
 
 
 async def worker(options: Options) -> None:
