@@ -302,19 +302,19 @@ async def test_a_small_model_is_told_again_what_stands_in_its_context(tmp_path: 
             "The choir rehearses on Wednesday.",
             "Sorry, it is Thursday, not Wednesday.",
             "Which day is choir?",
-            'Your owner said before: "The choir rehearses on Thursday."',
+            'Your owner said before, corrected since: "The choir rehearses on Thursday."',
         ),
         (
             "We need 24 chairs for the party.",
             "actually 31, the cousins are coming too",
             "how many chairs do we need?",
-            'Your owner said before: "We need 31 chairs for the party."',
+            'Your owner said before, corrected since: "We need 31 chairs for the party."',
         ),
         (
             "Mi hermano vive en Sevilla.",
             "Perdón, vive en Zaragoza, no en Sevilla.",
             "¿En qué ciudad vive mi hermano?",
-            'Your owner said before: "Mi hermano vive en Zaragoza."',
+            'Your owner said before, corrected since: "Mi hermano vive en Zaragoza."',
         ),
         (
             "The paint in the hall is white.",

@@ -200,6 +200,8 @@ def test_a_megabyte_takes_bounded_time(text: str):
         ("会議は3時です", "いや、4時です", "会議は4時です"),
         # Not clear: which number, which name, or none at all.
         ("I paid 30 for lunch and 45 for dinner", "sorry, 54", None),
+        ("We need 24 chairs for the party.", "actually 5 people cannot come", None),
+        ("We need 24 chairs for the party.", "sorry 31 please", "We need 31 chairs for the party."),
         ("We have two dogs, Ollie and Fern.", "no, ollie is 11 already", None),
         ("The hall is white.", "no, more of a cream", None),
     ],

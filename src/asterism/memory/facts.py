@@ -760,7 +760,7 @@ def put_right(statement: str, correction: str) -> str | None:
         (match,) = new.values()
         if len(there) > 1:
             old = [value for value in old if _neighbours(value) & _neighbours(match)]
-        if len({value[0].casefold() for value in old}) == 1:
+        if len({value[0].casefold() for value in old}) == 1 and _may_replace(match, old[0]):
             return _replaced(statement, old[0][0], _value_for(match[0], old[0][0]))
     return None
 
@@ -777,6 +777,26 @@ def _neighbours(value: re.Match[str]) -> set[tuple[str, str]]:
     after = re.match(r"\s([^\W\d_]{2,})", value.string[value.end() :])
     places = (("before", before), ("after", after))
     return {(place, found[1].casefold()) for place, found in places if found is not None}
+
+
+def _may_replace(new: re.Match[str], old: re.Match[str]) -> bool:
+    """Tell whether two numbers can be of the same: "24 chairs" is not what "5 people" corrects."""
+    if not new[0].isdigit() or not old[0].isdigit():
+        return True
+    counted = [
+        {word for place, word in _neighbours(value) if place == "after"} - _NOT_COUNTED
+        for value in (new, old)
+    ]
+    return not all(counted) or counted[0] == counted[1]
+
+
+_NOT_COUNTED = word_set(
+    "please instead not since now is was are were and or but because sorry then too of in on at"
+    " to for from by it thanks bitte nicht statt ist sind war und oder aber seit jetzt uhr por"
+    " favor no es son era pero desde ahora en de al s'il pas est sont mais depuis maintenant non"
+    " ma dal ora e"
+)
+"""Words behind a number that are not what it counts."""
 
 
 def _value_for(new: str, old: str) -> str:

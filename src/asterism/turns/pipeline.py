@@ -387,7 +387,9 @@ class Remember:
         message = turn.message
         if message.startswith(SCHEDULED) or not turn.trust.trusted:
             return []
-        if is_too_short(message) and not is_correction(message):
+        # "No, Thursday" is short, but corrects what was not.
+        before = turn.previous[0] if turn.previous else ""
+        if is_too_short(message) and is_too_short(before):
             return []
         calls = [
             ProcessorCall("remember", {"fact": fact}, "the message asks to keep it")
@@ -396,8 +398,7 @@ class Remember:
         if previous := previous_to_keep(message, turn.previous):
             values = {"fact": previous}
             calls.append(ProcessorCall("remember", values, "the message asks to keep it"))
-        if turn.previous and is_correction(message):
-            before = turn.previous[0]
+        if before and is_correction(message):
             for fact in dict.fromkeys((*asked_to_keep(before), *lasting_facts(before))):
                 if right := put_right(fact, message):
                     values = {"fact": right, "replaces": fact}
@@ -596,19 +597,21 @@ def _quotation(hits: Sequence[Hit]) -> str:
     who = "Your owner" if speakers <= {OWNER} else " and ".join(sorted(speakers))
     statements: list[str] = []
     corrections: list[str] = []
+    is_changed = False
     for text in dict.fromkeys(" ".join(hit.text.split()) for hit in hits):
         if not statements or not is_correction(text):
             statements.append(text)
             continue
         for place in reversed(range(len(statements))):
             if right := put_right(statements[place], text):
-                statements[place] = right
+                statements[place], is_changed = right, True
                 break
         else:
             corrections.append(text)
     quoted = "; ".join(f'"{text}"' for text in statements)
     if not corrections:
-        return f"{who} said before: {quoted}"
+        since = ", corrected since" if is_changed else ""
+        return f"{who} said before{since}: {quoted}"
     last = ", ".join(f'"{text}"' for text in corrections)
     return f"{who} said {quoted}, and then corrected it: {last}. The correction is right."
 
