@@ -319,10 +319,15 @@ async def test_a_fault_of_ours_is_logged_here_and_told_there(
 async def test_a_process_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("asterism.client._ANSWER_WITHIN", 0.05)
 
-    async def silent(*_: object) -> None:
-        await asyncio.Event().wait()
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the other end has had enough
+        writer.close()
+        await writer.wait_closed()
+        left.set()
 
-    server = await asyncio.start_unix_server(silent, tmp_path / FILE)
-    with pytest.raises(HomeLost, match=r"does not answer within 0\.05 seconds"):
-        await greet(tmp_path)
-    server.close()
+    left = asyncio.Event()
+    async with await asyncio.start_unix_server(silent, tmp_path / FILE):
+        with pytest.raises(HomeLost, match=r"does not answer within 0\.05 seconds"):
+            await greet(tmp_path)
+        async with asyncio.timeout(PATIENCE):
+            await left.wait()
