@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from asterism.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from asterism.app.agents import Agent
     from asterism.app.blocks import AgentBlock
@@ -195,7 +197,6 @@ __all__ = [
     "settings_to_play",
     "tool",
 ]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:

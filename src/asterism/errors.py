@@ -23,6 +23,8 @@
     │   │   ├── ContextTooLong longer than its context window
     │   │   └── ContentRefused its content filter objects
     │   └── ModelGarbled       the answer is not in the expected format
+    ├── HomeLost               the process that has the home open ended or does not answer
+    ├── OtherVersion           the process that has the home open is of another release
     ├── SecretError            a stored key
     │   ├── SecretUnreadable   damaged in the store
     │   └── MasterKeyMissing   the key that decrypts the others is missing or wrong
@@ -226,6 +228,18 @@ class ModelGarbled(ModelError):
     """The answer is not in the expected format."""
 
     code = "model.garbled"
+
+
+class HomeLost(AsterismError):
+    """The process that has the home open has ended, or does not answer."""
+
+    code = "home.lost"
+
+
+class OtherVersion(AsterismError):
+    """The process that has the home open is of another release."""
+
+    code = "home.other-version"
 
 
 class SecretError(AsterismError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from datetime import date, timedelta
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from asterism.store.events import RecordedEvent, Verified
     from asterism.tools.mcp.clients import McpServerStatus
     from asterism.tools.mcp.tools import McpTool
-    from asterism.tools.tool import Tool
     from asterism.turns.context_view import ContextView
     from asterism.types.agents import AgentRecord, Rule, Schedule
     from asterism.types.documents import SourceDocument
@@ -305,11 +304,6 @@ def autonomy_view(autonomy: Autonomy) -> Shape:
 # -- tools, rules, MCP servers, models -------------------------------------------------------------
 
 
-def tool_view(tool: Tool) -> Shape:
-    """Return a tool as models see it, and what a crash in the middle of a call means."""
-    return {**tool.wire()["function"], "retry_safety": tool.retry_safety, "ask": tool.ask}
-
-
 def rule_view(number: int, rule: Rule) -> Shape:
     """Return a rule with its number and the sentence that the model reads."""
     return {"number": number, **rule.form(), "text": str(rule)}
@@ -361,16 +355,6 @@ def trial_view(model: str, trial: Trial | AsterismError) -> Shape:
     if isinstance(trial, AsterismError):
         return {"model": model, "error": trial.message, "type": trial.code}
     return {**view(trial), "speed": trial.speed}
-
-
-def without_secrets(context: ContextView) -> ContextView:
-    """Return a context without known keys, which are taken out when it is sent."""
-    from asterism.telemetry.redaction import RequestRedactor, redact
-
-    cleaned = RequestRedactor()
-    lines = tuple(replace(line, text=redact(line.text)) for line in context.lines)
-    messages = tuple(cleaned[message] for message in context.messages)
-    return replace(context, lines=lines, messages=messages)
 
 
 # -- spending --------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ async def test_a_worker_that_waits_says_so_again_now_and_then(
 
     out_of_reach = StoreUnavailable("The server is out of reach (no answer).", outcome="No.")
     monkeypatch.setenv("ASTERISM_STORE__URL", "postgresql://127.0.0.1/asterism")
-    monkeypatch.setattr(serve, "open_home", Mock(side_effect=out_of_reach))
+    monkeypatch.setattr(serve, "open_here", Mock(side_effect=out_of_reach))
     monkeypatch.setattr(serve, "_FIRST_WAIT", 0.02)
     monkeypatch.setattr(serve, "_MAX_WAIT", 0.02)
     monkeypatch.setattr(serve, "_SAY_AGAIN", 0.2)

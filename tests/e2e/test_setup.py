@@ -473,15 +473,14 @@ def test_a_device_is_not_replaced(asterism: Command):
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
-def test_beside_a_process_at_work_only_the_file_is_changed(asterism: Command):
+@pytest.mark.promise("A8")
+def test_setup_beside_a_process_at_work(asterism: Command):
     with asterism.started("serve", "--port", "0") as server:
         assert server.stderr is not None
         assert "Listening" in server.stderr.readline()
-        done = asterism.run("setup", "--model", "demo:guide", "--agent", "aria", "--yes")
-        assert done.returncode == 1
-        assert f"process {server.pid}" in done.stderr
-        assert not (asterism.data / "asterism.toml").exists()
-        asterism.ok("setup", "--model", "demo:guide", "--yes")
+        told = asterism.ok("setup", "--model", "demo:guide", "--agent", "aria", "--yes")
+        assert "aria is ready" in told
+        assert [agent["name"] for agent in asterism.json("agent", "list")] == ["aria"]
     assert configured(asterism) == {"model": "demo:guide"}
 
 

@@ -520,7 +520,7 @@ def _checked_tools(engine: Engine, names: Sequence[str] | None) -> tuple[str, ..
     return tuple(names)
 
 
-@verbs("search", __call__=Act.READ)
+@verbs("search", __call__=Act.READ, catch_up=Act.GOVERN, progress=Act.READ, check=Act.READ)
 class Search:
     """Search over all that agents remember: `await home.search("aria", "bicycle")`."""
 
@@ -586,6 +586,18 @@ class Search:
         return await self._engine.searcher.find(
             owner_id, query, lambda tx: session.among(tx, participants)
         )
+
+    async def catch_up(self) -> None:
+        """Put all texts into the index and encode them now, not in the background."""
+        await self._engine.indexing.catch_up()
+
+    async def progress(self) -> tuple[int, int]:
+        """Return how many of the indexed texts are encoded, and how many there are."""
+        return await self._engine.indexing.progress()
+
+    async def check(self) -> str | None:
+        """Ask the encoder for a vector; return the problem, or None."""
+        return await self._engine.indexing.check()
 
 
 @verbs(

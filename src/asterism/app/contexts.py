@@ -14,7 +14,7 @@ from asterism.permissions import Act
 from asterism.ports import Describes, ModelQuestion, ModelRequest, Profile, RequestPart
 from asterism.store import journal
 from asterism.store.database import Connection
-from asterism.telemetry.redaction import RequestRedactor
+from asterism.telemetry.redaction import RequestRedactor, redact
 from asterism.turns.context import LiveAgent, enter, load
 from asterism.turns.context_view import (
     ContextView,
@@ -95,7 +95,8 @@ class Contexts:
             return await context_now(tx, context, model, request, sent, self._describe)
 
         shown, request = await session.database.read(read)
-        return with_count(self._permitted(shown), await self._count(model, request))
+        shown = with_count(self._permitted(shown), await self._count(model, request))
+        return _without_secrets(shown)
 
     async def of_turn(self, turn_id: str, step: int | None = None) -> ContextView:
         """Return what the model was shown in a step of a turn; without a step, in its last one."""
@@ -115,7 +116,7 @@ class Contexts:
                 f"Of turn {turn_id} no context is kept: {what}, or it was recorded by an earlier "
                 'release. "asterism turn show" shows what it has.'
             )
-        return self._permitted(context)
+        return _without_secrets(self._permitted(context))
 
     def _permitted(self, context: ContextView) -> ContextView:
         """Return a context that does not name a turn which whoever acts may not see."""
@@ -219,3 +220,11 @@ async def ask_outside_turn(services: TurnServices, agent: AgentRecord, text: str
             services.models.chain(agent.model), compose, reservations, tell_log
         )
         return (await services.models.ask(question)).text
+
+
+def _without_secrets(context: ContextView) -> ContextView:
+    """Return a context without known keys, which are taken out when it is sent."""
+    cleaned = RequestRedactor()
+    lines = tuple(replace(line, text=redact(line.text)) for line in context.lines)
+    messages = tuple(cleaned[message] for message in context.messages)
+    return replace(context, lines=lines, messages=messages)

@@ -79,6 +79,7 @@ class Engine:
         self.live_settings = settings
         self.toolbox = toolbox
         self.clock = clock
+        self.opened_at_ms = clock()
         self.hub = Hub()
         self.telemetry = Telemetry()
         self.authorities = LiveAuthority(settings, authority_of)

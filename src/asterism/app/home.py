@@ -32,6 +32,7 @@ from asterism.app.engine import (
     make_toolbox,
     open_database,
 )
+from asterism.app.listener import Listener
 from asterism.app.session import Session, verbs
 from asterism.app.spending import SpendingReports, presume_orphans
 from asterism.app.tools import Workshop
@@ -40,6 +41,7 @@ from asterism.config import LiveSettings, Settings, data_directory
 from asterism.errors import AsterismError
 from asterism.permissions import Act, Actor, LiveAuthority
 from asterism.ports import Answering, Channel, Clock, Model
+from asterism.records import dataclass
 from asterism.store import agents, messages
 from asterism.store.database import Connection, Database, DatabaseView
 from asterism.store.forgetting import FORGOTTEN
@@ -48,8 +50,9 @@ from asterism.times import DAY
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.lanes import Indexing, Lanes, LocalLanes, Pump
 from asterism.turns.runtime import Hub
-from asterism.types.agents import DEFAULT_MODEL, Account, AgentRecord, new_id, now_ms
+from asterism.types.agents import DEFAULT_MODEL, Account, AgentRecord, Halt, new_id, now_ms
 from asterism.types.turns import Message, Receipt
+from asterism.version import __version__
 
 if TYPE_CHECKING:
     from asterism.app.archive import Archive
@@ -70,7 +73,28 @@ _log = logging.getLogger(__name__)
 _RETAIN_EVERY = 3_600.0
 
 
-@verbs("home", counts=Act.READ, metrics=Act.READ)
+@dataclass(frozen=True, slots=True)
+class HomeStatus:
+    """How a home is doing."""
+
+    pid: int
+    """The process that has it open."""
+    version: str
+    started_at_ms: int
+    """When that process opened it."""
+    working: bool
+    """Whether turns are taken there."""
+    model: str
+    """The default model, as `vendor:name`."""
+    agents: int
+    open_turns: int
+    """Messages that are not answered yet."""
+    approvals: int
+    """Questions that wait for an answer."""
+    halt: Halt | None
+
+
+@verbs("home", counts=Act.READ, metrics=Act.READ, check=Act.READ, status=Act.READ)
 class Home:
     """A constellation of agents as somebody has it: its nouns, judged as theirs.
 
@@ -236,6 +260,26 @@ class Home:
 
         return await session.database.read(read)
 
+    async def check(self) -> list[str]:
+        """Return what is wrong with the store; nothing if it is healthy."""
+        return await self._engine.database.check()
+
+    async def status(self) -> HomeStatus:
+        """Return how the home is doing."""
+        engine = self._engine
+        agents, _ = await self.counts()
+        return HomeStatus(
+            os.getpid(),
+            __version__,
+            engine.opened_at_ms,
+            engine.lanes is not None,
+            engine.settings.default_model,
+            agents,
+            len(await self.turns.unfinished()),
+            len(await self.approvals.list()),
+            await self.halts.current(),
+        )
+
     async def metrics(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics in a text format that Prometheus reads, and the format's type."""
         from asterism.app.metrics import read_metrics
@@ -262,12 +306,37 @@ class Asterism(Home):
         )
         self._watching: asyncio.Task[None] | None = None
         self._retain_next = 0
+        self._listener: Listener | None = None
+        self._starting_work = asyncio.Lock()
+        self._closing = False
         self.taken_up: list[str] = []
         """Turns that were accepted before the last stop or crash and go on in this process."""
 
     def acting_as(self, actor: Actor) -> Home:
         """Return the same home for another actor, with the permissions of that actor."""
         return Home(self._engine, replace(self._session, actor=actor))
+
+    # -- for other processes, through the socket ---------------------------------------------------
+
+    def find_verb(self, name: str) -> Callable[..., Any] | None:
+        """Return a verb by its name, such as `agents.list`, if the class of its noun has it."""
+        noun, _, verb = name.partition(".")
+        target: object = self if noun == "home" else None
+        if isinstance(vars(Home).get(noun), cached_property):
+            target = getattr(self, noun)
+        declared = hasattr(getattr(type(target), verb, None), "verb")
+        return getattr(target, verb) if declared else None
+
+    async def greet(self, *, work: bool) -> dict[str, Any]:
+        """Return what a client must know; with `work`, turns are taken here from now on."""
+        if work:
+            await self.start_working()
+        settings = self.settings
+        return {
+            "pid": os.getpid(),
+            "zone": settings.zone_name if settings.timezone else None,
+            "config": str(self._engine.live_settings.file),
+        }
 
     # -- parts, for the process that runs it -------------------------------------------------------
 
@@ -358,6 +427,7 @@ class Asterism(Home):
             place, Path(config) if config else None, variables, settings, on_problem=on_problem
         )
         toolbox = make_toolbox(live.current, place, tools)
+        listens = database is None and not readonly
         if database is None:
             database = await open_database(live.current, place, readonly=readonly)
         else:
@@ -373,10 +443,13 @@ class Asterism(Home):
             for tool in engine.workshop.tools():
                 toolbox.add(tool)
             await engine.tools.open(readonly=readonly)
-            if engine.settings.mcp:
-                engine.mcp.start(connect=work and not readonly)
+            if engine.settings.mcp and (readonly or not work):
+                engine.mcp.start(connect=False)
             if not readonly:
                 await home._start(work)
+            if listens and not engine.database.distributed:
+                home._listener = Listener(home, place)
+                await home._listener.start()
             yield home
         finally:
             await home._close(grace)
@@ -396,15 +469,26 @@ class Asterism(Home):
         if forgets_again(self._session.data):
             # An older copy of the database may have brought back what was forgotten.
             await self.memory.forget_again()
+        await engine.runtime.start()
         if work:
+            await self.start_working()
+
+    async def start_working(self) -> None:
+        """Take turns in this process from now on, if it does not yet."""
+        engine = self._engine
+        async with self._starting_work:
+            if engine.lanes is not None or self._closing:
+                return
+            if engine.settings.mcp:
+                engine.mcp.start(connect=True)
             begin_spans(engine.telemetry, self.settings)
             if engine.cassette is not None:
                 engine.cassette.check()
-            engine.lanes = self._make_lanes()
+            lanes = self._make_lanes()
             if not engine.database.distributed:
                 self.taken_up = await self.turns.unfinished()
-        await engine.runtime.start(engine.lanes)
-        if work:
+            engine.lanes = lanes
+            await engine.runtime.take_turns(lanes)
             # What is slow to import is imported now, not in the middle of the first turn.
             with contextlib.suppress(AsterismError):
                 engine.models.link(engine.models.chain(DEFAULT_MODEL)[0])
@@ -451,6 +535,10 @@ class Asterism(Home):
 
     async def _close(self, grace: float) -> None:
         engine = self._engine
+        if self._listener is not None:
+            self._listener.refuse_new()
+        async with self._starting_work:
+            self._closing = True
         for task in (*self._listening, *([self._watching] if self._watching else [])):
             task.cancel()
         await asyncio.gather(*self._listening, return_exceptions=True)
@@ -459,6 +547,9 @@ class Asterism(Home):
         await self._retention.stop()
         await engine.indexing.stop()
         await engine.runtime.stop(grace)
+        if self._listener is not None:
+            # Whoever follows a turn from elsewhere has seen how it ended.
+            await self._listener.close()
         if engine.has_servers:
             await engine.mcp.close()
         await engine.tools.close()

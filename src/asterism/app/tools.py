@@ -113,6 +113,13 @@ class OfferedTools:
             return
         self._offered[registered.spec.name] = (registered.version, tool)
 
+    def all(self) -> list[Tool]:
+        """Return all tools that some agent may have: built-in, configured and registered ones."""
+        # Some are for agents only that name them.
+        names = self._toolbox.names()
+        tools = (self._toolbox.get(name, (name,)) for name in names)
+        return [tool for tool in tools if tool is not None]
+
     def withdraw(self, name: str) -> None:
         """Take a registered tool out of the toolbox, if it is there."""
         offered = self._offered.pop(name, None)
@@ -124,6 +131,7 @@ class OfferedTools:
     "tool",
     add=Act.GOVERN,
     list=Act.READ,
+    offered=Act.READ,
     versions=Act.READ,
     remove=Act.GOVERN,
     sandbox=Act.READ,
@@ -206,6 +214,13 @@ class Tools:
     async def list(self) -> list[RegisteredTool]:
         """Return the registered tools."""
         return self._without_headers(await self._registered())
+
+    async def offered(self) -> builtins.list[dict[str, Any]]:
+        """Return all tools as models see them, and what a crash in the middle of a call means."""
+        return [
+            {**tool.wire()["function"], "retry_safety": tool.retry_safety, "ask": tool.ask}
+            for tool in self._offered.all()
+        ]
 
     async def _registered(self) -> Sequence[RegisteredTool]:
         return await self._session.database.read(agents.registered_tools)

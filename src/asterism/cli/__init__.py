@@ -13,6 +13,7 @@ from asterism.cli import (
     approval,
     archive,
     audit,
+    background,
     block,
     chat,
     context,
@@ -36,6 +37,7 @@ from asterism.cli import (
     spend,
     tool,
     turn,
+    units,
 )
 from asterism.cli.commands import (
     FAILED,
@@ -77,9 +79,13 @@ for name, noun in (
     ("mcp", mcp.app),
     ("key", key.app),
     ("audit", audit.app),
+    ("service", units.app),
 ):
     app.add_typer(noun, name=name)
 app.add_typer(debug.app, name="debug", hidden=True)
+command(app)(background.up)
+command(app)(background.down)
+command(app)(background.status)
 command(app)(serve.serve)
 command(app)(serve.worker)
 command(app)(setup.setup)

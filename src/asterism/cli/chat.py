@@ -8,7 +8,7 @@ import logging
 import math
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
 from pathlib import Path
@@ -27,7 +27,7 @@ from asterism.cli.screen import Prompt, Screen
 from asterism.cli.setup import FIRST_AGENT, choose_model
 from asterism.cli.terminal import MAX_ATTEMPTS, EditorFile, ask_line, exit_on
 from asterism.cli.turn import outcome_result
-from asterism.errors import AsterismError, InvalidInput, NotFound
+from asterism.errors import AsterismError, HomeLost, InvalidInput, NotFound
 from asterism.times import local_short
 from asterism.types.permissions import amount_of, argument_lines, call_lines, read_effects, whole_at
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from asterism.app.agents import Agent
     from asterism.cli.output import Part, Result
     from asterism.types.permissions import ApprovalRecord, Wish
-    from asterism.types.turns import Outcome, Signal, TurnRecord
+    from asterism.types.turns import Outcome, Receipt, Signal, TurnRecord
 
 T = TypeVar("T")
 
@@ -114,13 +114,31 @@ def _ask_once(options: Options, agent: str | None, text: str, attached: dict[str
 
 def _answer(thread: HomeThread, who: Agent, text: str, attached: dict[str, Any]) -> Outcome:
     receipt = thread.run(thread.home.agents.send(who, text, channel=CHANNEL, **attached))
-    ended = thread.start(thread.home.turns.wait(receipt))
+    ended = thread.start(_wait(thread.home, receipt))
     try:
         return ended.result()
     except KeyboardInterrupt:
         with contextlib.suppress(AsterismError):
             thread.run(thread.home.turns.stop(receipt.turn_id, STOPPED))
         return ended.result()
+
+
+async def _wait(home: Asterism, receipt: Receipt) -> Outcome:
+    """Return how a turn ends; should the process end that has the home open, it goes on here."""
+    while True:
+        try:
+            return await home.turns.wait(receipt)
+        except HomeLost as lost:
+            note(lost.reason)
+            await _renew(home)
+
+
+async def _renew(home: Asterism) -> None:
+    """Go on with whoever has the home open now; if nobody has, in this process."""
+    from asterism.client import RemoteHome
+
+    if isinstance(home, RemoteHome):
+        await home.renew()
 
 
 def _standard_input() -> str:
@@ -217,6 +235,8 @@ class Chat:
         """Turns that were followed on the screen."""
         self._kept: dict[str, Signal] = {}
         """What was shown as kept and not taken back, by the signal's id."""
+        self._following = ""
+        """The turn that is on the screen."""
         self._watching: Future[None] = thread.start(self._watch_agent(agent))
         self._warming: Future[None] = thread.start(self._home.agents.warm(agent))
 
@@ -240,12 +260,13 @@ class Chat:
         self._screen.gap()
 
     def _introduce(self) -> None:
-        agent, default = self._agent, self._home.settings.default_model
+        agent = self._agent
         model = agent.model_in_use
         self._screen.say(f"{agent.name} · {model}")
         if not model.startswith("demo:"):
             return
         self._screen.note("This is the built-in demo model, not a language model.")
+        default = self._thread.run(self._home.status()).model
         if default.startswith("demo:"):
             self._screen.note(
                 'For a real one, run "asterism setup": it finds keys and servers, '
@@ -256,9 +277,10 @@ class Chat:
                 f"asterism agent edit {agent.name} --model default gives it {default}."
             )
 
-    def show_resumed(self) -> None:
+    def show_resumed(self, ids: Sequence[str] = ()) -> None:
         """Show the answers to what was accepted before the last stop or crash."""
-        turns = [self._thread.run(self._home.turns.outcome(id)) for id in self._home.taken_up]
+        ids = self._home.taken_up or ids
+        turns = [self._thread.run(self._home.turns.outcome(id)) for id in ids]
         ours = [turn.turn_id for turn in turns if turn.agent_id == self._agent.id]
         others = len(turns) - len(ours)
         if others:
@@ -292,11 +314,22 @@ class Chat:
                 return
             try:
                 self._handle(line)
+            except HomeLost as lost:
+                self._rejoin(lost)
             except AsterismError as error:
                 self._screen.fail(error.message)
             except KeyboardInterrupt:
                 self._screen.note("(The turn continues at the next start.)")
                 return
+
+    def _rejoin(self, lost: HomeLost) -> None:
+        """Go on after the end of the process that had the home open, with the turn it was at."""
+        self._screen.warn(lost.reason)
+        try:
+            self._thread.run(_renew(self._home))
+            self.show_resumed([self._following] if self._following else [])
+        except AsterismError as error:
+            self._screen.fail(error.message)
 
     def _handle(self, line: str) -> None:
         text = line.strip()
@@ -357,13 +390,14 @@ class Chat:
     def _watch(self, signals: AsyncGenerator[Signal, None]) -> str:
         """Show a turn until it ends; return its id. Ctrl-C stops it, and a second one leaves."""
         turn_id, stopping = "", False
+        self._following = ""
         with contextlib.closing(self._thread.iterate(signals)) as relayed:
             while True:
                 try:
                     if (signal := next(relayed, None)) is None:
                         return turn_id
                     if not turn_id and signal.turn_id:
-                        turn_id = signal.turn_id
+                        turn_id = self._following = signal.turn_id
                         self._shown.add(turn_id)
                         if stopping:
                             self._stop(turn_id)
@@ -381,11 +415,20 @@ class Chat:
 
     async def _watch_agent(self, agent: Agent) -> None:
         """Show what the agent says of its own accord, such as what it was scheduled to."""
-        async for signal in self._home.agents.watch(agent):
-            if signal.kind in ("ended", "parked"):
-                self._prompt.announce(lambda signal=signal: self._show_watched(agent, signal))
-            elif signal.kind == "kept":
-                self._prompt.announce(lambda signal=signal: self._show(signal))
+        while True:
+            try:
+                async for signal in self._home.agents.watch(agent):
+                    if signal.kind in ("ended", "parked"):
+                        self._prompt.announce(
+                            lambda signal=signal: self._show_watched(agent, signal)
+                        )
+                    elif signal.kind == "kept":
+                        self._prompt.announce(lambda signal=signal: self._show(signal))
+            except HomeLost:
+                # At once, so that reminders come although nobody types.
+                await _renew(self._home)
+            else:
+                return
 
     def _show(self, signal: Signal) -> None:
         """Show a signal; what was kept is shown once, however it was heard of."""

@@ -21,10 +21,11 @@ import logging
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from zoneinfo import ZoneInfo
 
 import typer
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.app.keys import StoredKeys
     from asterism.cli.output import Result
+    from asterism.client import RemoteHome
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -136,7 +138,47 @@ async def open_home(
     grace: float = 10.0,
     on_problem: Callable[[str], None] = _log.warning,
 ) -> AsyncGenerator[Asterism, None]:
-    """Open the home that the options name."""
+    """Give the home that the options name: the one that another process has open, or one's own."""
+    from asterism.client import RemoteHome, running_or_opened
+
+    def opening() -> AbstractAsyncContextManager[Asterism]:
+        return open_here(options, work=work, readonly=readonly, grace=grace, on_problem=on_problem)
+
+    async with running_or_opened(options.place, opening, work=work) as home:
+        if isinstance(home, RemoteHome):
+            _check_settings(options, home)
+            log.start(None)
+            use_local_zone(ZoneInfo(home.hello.zone) if home.hello.zone else None)
+        yield cast("Asterism", home)
+
+
+def _check_settings(options: Options, home: RemoteHome) -> None:
+    """Raise `InvalidInput` if a home that runs cannot do as the options say."""
+    pid = home.hello.pid
+    if options.settings:
+        raise InvalidInput(
+            f"--record and --play need a home of their own, and process {pid} has {options.place} "
+            "open. End it, or choose another directory with --data. Nothing was done."
+        )
+    named = options.config or os.environ.get("ASTERISM_CONFIG")
+    if named is not None and str(Path(named).absolute()) != home.hello.config:
+        raise InvalidInput(
+            f"Process {pid} has {options.place} open with the configuration {home.hello.config}, "
+            f"not with {named}. Leave out --config and ASTERISM_CONFIG, or end that process. "
+            "Nothing was done."
+        )
+
+
+@asynccontextmanager
+async def open_here(
+    options: Options,
+    *,
+    work: bool = False,
+    readonly: bool = False,
+    grace: float = 10.0,
+    on_problem: Callable[[str], None] = _log.warning,
+) -> AsyncGenerator[Asterism, None]:
+    """Open the home that the options name in this process."""
     from asterism.app import Asterism
 
     log.start(None if readonly else options.place)

@@ -12,8 +12,7 @@ from asterism.cli.commands import Options, command, flag, group, open_home, opti
 from asterism.cli.inputs import AgentArgument
 from asterism.cli.output import Column, Grid, ItemTable, Result, first_words, plural
 from asterism.errors import InvalidInput, NotFound
-from asterism.turns.context_view import TokenBasis
-from asterism.views import context_view, without_secrets
+from asterism.views import context_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +74,6 @@ async def context_result(
                 f'"asterism turn list --agent {agent_record.name}" shows those.'
             )
         context = await home.contexts.of_turn(turn, step)
-    context = without_secrets(context)
     lines = _full_lines(context) if full else [_table(context)]
     return Result(context_view(context), *lines, "", Grid(_totals(context)))
 
@@ -143,6 +141,8 @@ def _totals(context: ContextView) -> list[tuple[str, str]]:
 
 def _tokens(context: ContextView) -> str:
     """Say how many tokens a context has, and how that is known."""
+    from asterism.turns.context_view import TokenBasis
+
     total = f"{context.tokens:,}"
     if context.basis is TokenBasis.COUNTED and context.turn_id is None:
         return f"{total}, as the model itself counts them now"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli import log
-from asterism.cli.commands import FAILED, Options, flag, stored_keys
+from asterism.cli.commands import FAILED, Options, flag, open_home, stored_keys
 from asterism.cli.output import Result, console, plural, printable
 from asterism.errors import AsterismError, Conflict, StoreMissing
 from asterism.private import others_may
@@ -180,15 +180,13 @@ async def _store(
     options: Options, settings: Settings, models: set[str]
 ) -> AsyncIterator[CheckResult]:
     """Look into the store; add the models of the agents there to `models`."""
-    from asterism.app import Asterism
-
     kind = "SQLite" if settings.store.url is None else "PostgreSQL"
     try:
         async with (
             asyncio.timeout(60),
-            Asterism.open(options.data, config=options.config, readonly=True) as home,
+            open_home(options, readonly=True) as home,
         ):
-            faults = await home.database.check()
+            faults = await home.check()
             if faults:
                 remedy = "Restore it from a backup or a snapshot, and keep the damaged file."
                 yield CheckResult(
@@ -196,7 +194,7 @@ async def _store(
                 )
                 return
             yield CheckResult("store", OK, f"{kind}, healthy, with a supported schema")
-            async for finding in _contents(home, options.place, models):
+            async for finding in _contents(home, options.place, settings, models):
                 yield finding
     except StoreMissing as error:
         yield CheckResult("store", LOOK if _is_new(options.place) else BAD, error.message)
@@ -211,29 +209,31 @@ def _is_new(place: Path) -> bool:
     return not any(place.glob("asterism.db*")) and not (place / "snapshots").exists()
 
 
-async def _contents(home: Asterism, place: Path, models: set[str]) -> AsyncIterator[CheckResult]:
+async def _contents(
+    home: Asterism, place: Path, settings: Settings, models: set[str]
+) -> AsyncIterator[CheckResult]:
     from asterism.store.sqlite import holder_of
 
     agents = await home.agents.list()
     models.update(agent.model_in_use for agent in agents)
     yield CheckResult("agents", OK, plural(len(agents), "agent"))
-    holder = None if home.database.distributed else holder_of(place)
-    if not home.database.distributed:
+    distributed = settings.store.url is not None
+    holder = None if distributed else holder_of(place)
+    if not distributed:
         text = f"process {holder} is running here" if holder else "none is at work here"
         yield CheckResult("process", OK, text)
-    yield await _searching(home)
-    async for finding in _left(home, at_work=bool(holder) or home.database.distributed):
+    yield await _searching(home, settings.search.encoder)
+    async for finding in _left(home, at_work=bool(holder) or distributed):
         yield finding
 
 
-async def _searching(home: Asterism) -> CheckResult:
+async def _searching(home: Asterism, encoder: str) -> CheckResult:
     """Say by what texts are found."""
-    encoder = home.settings.search.encoder
     if encoder == "none":
         return CheckResult("search", OK, "by words and static vectors; no encoder is configured")
-    if problem := await home.indexing.check():
+    if problem := await home.search.check():
         return CheckResult("search", LOOK, problem, "Until then, search uses words only.")
-    done, total = await home.indexing.progress()
+    done, total = await home.search.progress()
     return CheckResult("search", OK, f"{encoder}: {done:,} of {total:,} indexed texts have vectors")
 
 
@@ -416,10 +416,8 @@ async def _check_servers(
     if importlib.util.find_spec("mcp") is None:
         remedy = "Install it with: pip install 'asterism[mcp]'."
         return [CheckResult("mcp", BAD, "servers are configured, but mcp is not installed", remedy)]
-    from asterism.app import Asterism
-
     try:
-        async with Asterism.open(options.data, config=options.config, readonly=True) as home:
+        async with open_home(options, readonly=True) as home:
             checks = (_check_server(home, server, offline) for server in home.mcp.list())
             return list(await asyncio.gather(*checks))
     except StoreMissing:

@@ -39,10 +39,10 @@ class _LogFile(RotatingFileHandler):
 
 def start(place: Path | None, level: str = "warning") -> None:
     """Send what is logged to the file in `place`, or nowhere, and never to the terminal."""
-    from asterism.telemetry.logs import TextLines, TurnFilter
-
     handler: logging.Handler = logging.NullHandler()
     if place is not None:
+        from asterism.telemetry.logs import TextLines, TurnFilter
+
         handler = _LogFile(
             place / FILE,
             maxBytes=_MAX_LOG_BYTES,

@@ -223,7 +223,7 @@ async def remove(options: Options, name: Name) -> Result:
     async with open_home(options) as home:
         home.mcp.configured(name)
         await home.mcp.forget(name)
-        is_only = len(home.settings.mcp) == 1
+        is_only = len(home.mcp.list()) == 1
     key = ("mcp",) if is_only else ("mcp", name)
     file = save(options.place, options.config, os.environ, {key: None})
     return Result({"name": name}, f"Removed {name} from {file}.")

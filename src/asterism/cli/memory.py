@@ -70,14 +70,14 @@ Several = list[str] | None
 async def index(home: Asterism, options: Options) -> Result:
     """Put all texts into the index of search and encode them now, not in the background."""
     with ProgressBar(silent=options.json) as bar:
-        indexing = asyncio.create_task(home.indexing.catch_up())
+        indexing = asyncio.create_task(home.search.catch_up())
         while not indexing.done():
             await asyncio.wait([indexing], timeout=_CHECK_EVERY)
-            done, total = await home.indexing.progress()
+            done, total = await home.search.progress()
             if total:
                 bar.update(done, total, f"{done:,} of {total:,} texts", "encoding")
         await indexing
-    done, total = await home.indexing.progress()
+    done, total = await home.search.progress()
     return Result(
         {"indexed": total, "encoded": done},
         f"{plural(total, 'text')} in the index, {done:,} of them with vectors of the encoder.",
@@ -220,7 +220,8 @@ async def fork(
 @command(app, "retain")
 async def retain(home: Asterism) -> Result:
     """Delete everything older than the rules in [retention] allow; this also runs daily."""
-    rules, deleted = len(home.settings.retention), await home.memory.retain()
+    deleted = await home.memory.retain()
+    rules = deleted.rules
     shape = {"rules": rules, "deleted": deleted.counts, "unreached": deleted.unreached}
     if not rules:
         line = (

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli import log
-from asterism.cli.commands import Options, open_home, option
+from asterism.cli.commands import Options, open_here, option
 from asterism.cli.inputs import Play, Record
 from asterism.cli.output import note
 from asterism.cli.terminal import until_stopped
@@ -51,18 +51,19 @@ async def serve(
         note(problem)
         problems[:] = [problem]
 
-    socket = bind(host, port)  # before anything starts: the port may be taken
-    async with open_home(options, work=True, on_problem=on_problem) as home:
+    # Before anything starts: the port may be taken.
+    with bind(host, port) as socket:
+        async with open_here(options, work=True, on_problem=on_problem) as home:
 
-        def changed(new: Settings) -> None:
-            problems.clear()
-            log.follow(new)
+            def changed(new: Settings) -> None:
+                problems.clear()
+                log.follow(new)
 
-        home.follow_configuration(changed)
-        async with Server(home, socket, lambda: problems) as server:
-            note(f"Listening at {server.url}, for example {server.url}/health. Ctrl-C stops.")
-            await until_stopped()
-            note(_STOPPING)
+            home.follow_configuration(changed)
+            async with Server(home, socket, lambda: problems) as server:
+                note(f"Listening at {server.url}, for example {server.url}/health. Ctrl-C stops.")
+                await until_stopped()
+                note(_STOPPING)
 
 
 async def worker(options: Options) -> None:
@@ -100,7 +101,7 @@ async def _open_when_there(
     wait, said_at = _FIRST_WAIT, float("-inf")
     while True:
         try:
-            return await stack.enter_async_context(open_home(options, work=True))
+            return await stack.enter_async_context(open_here(options, work=True))
         except StoreUnavailable as error:
             if time.monotonic() - said_at >= _SAY_AGAIN:
                 said_at = time.monotonic()

@@ -10,7 +10,6 @@ from asterism.cli.inputs import read_json, read_pair, read_text
 from asterism.cli.output import Column, ItemTable, Result
 from asterism.errors import InvalidInput
 from asterism.times import local_short
-from asterism.views import tool_view
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -23,9 +22,7 @@ Name = Annotated[str, argument("NAME", "The tool's name.")]
 @command(app, "list", readonly=True)
 async def list_tools(home: Asterism) -> Result:
     """Show all tools, and what a crash during a call means."""
-    # Some are for agents only that name them.
-    named = (home.toolbox.get(name, (name,)) for name in home.toolbox.names())
-    tools = [tool_view(tool) for tool in named if tool is not None]
+    tools = await home.tools.offered()
     columns: list[Column[dict[str, Any]]] = [
         Column("tool", lambda tool: tool["name"]),
         Column("retry safety", lambda tool: tool["retry_safety"]),

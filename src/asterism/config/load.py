@@ -430,7 +430,8 @@ class LiveSettings:
         self._overrides = overrides
         self._on_problem = on_problem
         self._subscribers: list[Callable[[Settings, Settings], None]] = []
-        self._file = config_file(data, file, environ)
+        self.file = config_file(data, file, environ)
+        """The file that is followed; it need not exist."""
         self._must_exist = False
         self.current = self._load()
         """The settings in use."""
@@ -456,7 +457,7 @@ class LiveSettings:
                 callback(old, new)
         if needs_restart:
             names = ", ".join(needs_restart)
-            self._on_problem(f"{names}: changed in {self._file.name}, in use after a restart.")
+            self._on_problem(f"{names}: changed in {self.file.name}, in use after a restart.")
         return Reload(changed, needs_restart)
 
     async def watch(self) -> None:
@@ -464,12 +465,12 @@ class LiveSettings:
         # Its annotations name trio, which need not be installed.
         from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]
 
-        target = self._file.resolve()
+        target = self.file.resolve()
         # Kubernetes changes a mounted file by pointing the link "..data" beside it elsewhere.
-        names = {self._file.name, target.name, "..data"}
+        names = {self.file.name, target.name, "..data"}
         names.update(file for name in DOCUMENTS for file in document_files(name))
         changes = awatch(
-            *{self._file.parent, target.parent},
+            *{self.file.parent, target.parent},
             watch_filter=lambda _, path: Path(path).name in names,
             recursive=False,
         )
@@ -481,7 +482,7 @@ class LiveSettings:
                 await change
         except OSError as error:
             self._on_problem(
-                f"{self._file} cannot be watched: {error}. Changes are in use after a restart."
+                f"{self.file} cannot be watched: {error}. Changes are in use after a restart."
             )
 
     def _load(self) -> Settings:
@@ -493,7 +494,7 @@ class LiveSettings:
             must_exist=self._must_exist,
         )
         # A file that was there once must not turn into defaults when it is gone.
-        self._must_exist = self._must_exist or self._file.exists()
+        self._must_exist = self._must_exist or self.file.exists()
         return settings
 
 

@@ -117,23 +117,25 @@ class Runtime:
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self, lanes: Lanes | None) -> None:
-        """Begin; without lanes this process only hands messages in and waits for answers."""
+    async def start(self) -> None:
+        """Begin: messages are handed in and answers waited for, and no turns taken yet."""
         if self._database.distributed:
             await self._database.listen("turn", self._on_turn_notice)
             await self._database.listen("stop", self._stop_here)
             self._bridge = Bridge(self._services.hub, self._database)
             await self._bridge.start()
-        self._lanes = lanes
         await self._halting.start()
         await self._database.listen(
             agents.TOPIC, lambda _: self._in_background(self._stand_still())
         )
         await self._database.listen("memory", self._memory_changed)
-        if lanes is not None:
-            if isinstance(lanes, LocalLanes):
-                await self._database.listen("lane", lanes.poke)
-            await lanes.start()
+
+    async def take_turns(self, lanes: Lanes) -> None:
+        """Take turns in this process from now on."""
+        self._lanes = lanes
+        if isinstance(lanes, LocalLanes):
+            await self._database.listen("lane", lanes.poke)
+        await lanes.start()
 
     async def stop(self, grace: float) -> None:
         """Stop taking turns; what is not finished goes on at the next start."""

@@ -486,6 +486,8 @@ class RetentionResult:
     """Agents whose memory a process must drop from its caches."""
     unreached: tuple[str, ...] = ()
     """Sentences on blocks that could not be rewritten yet."""
+    rules: int = 0
+    """How many rules there are."""
 
 
 async def enforce_retention(
@@ -517,7 +519,7 @@ async def enforce_retention(
         touched = sorted(agents)
         await database.write(lambda tx: store.note_memory(tx, touched))
         left = await database.scrub()
-    return RetentionResult(dict(+counts), tuple(sorted(agents)), tuple(left))
+    return RetentionResult(dict(+counts), tuple(sorted(agents)), tuple(left), len(rules))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,301 @@
+"""`asterism up`, `down` and `status`: the home in the background, for all terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import orjson
+
+from asterism.cli import log
+from asterism.cli.commands import Options, flag, open_here, open_home
+from asterism.cli.output import Grid, Result, note, plural
+from asterism.cli.terminal import until_stopped
+from asterism.client import greet
+from asterism.errors import AsterismError, Conflict, StoreMissing
+from asterism.private import make_directory, private
+from asterism.records import dataclass
+from asterism.times import local_text
+from asterism.types.agents import now_ms
+
+if TYPE_CHECKING:
+    from asterism.app.home import HomeStatus
+
+FILE = "background.json"
+"""Says which process is in the background; it is removed when that process ends by itself."""
+_READY_WITHIN = 120.0
+_END_WITHIN = 20.0
+"""Seconds to end by itself: turns under way get half of it."""
+_LOOK_EVERY = 0.05
+_MAX_LOG_BYTES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """A home that was started in the background."""
+
+    pid: int
+    started_at_ms: int
+
+
+def read_background(place: Path) -> Background | None:
+    """Return the home in the background, which may have crashed; None if there is none."""
+    try:
+        found = orjson.loads((place / FILE).read_bytes())
+        return Background(int(found["pid"]), int(found["started_at_ms"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _holder(place: Path) -> int | None:
+    """Return the process that has a data directory open."""
+    from asterism.store.sqlite import holder_of
+
+    pid = holder_of(place)
+    return int(pid) if pid is not None and pid.isdecimal() else None
+
+
+# -- up --------------------------------------------------------------------------------------------
+
+
+async def up(
+    options: Options,
+    foreground: Annotated[
+        bool, flag("--foreground", "Stay in this terminal, as systemd and launchd need it.")
+    ] = False,
+) -> Result | None:
+    """Run the home in the background, so that every terminal can use it.
+
+    Schedules fire and the model stays loaded, although no chat is open.
+    """
+    if foreground:
+        await _stay(options)
+        return None
+    place = options.place
+    if _on_postgres(options):
+        raise Conflict(
+            "This home is on PostgreSQL, where any number of processes work side by side. "
+            'Use "asterism serve" or "asterism worker". Nothing was started.'
+        )
+    if (holder := _holder(place)) is not None:
+        known = read_background(place)
+        if known is None or known.pid != holder:
+            raise Conflict(
+                f"Process {holder} has {place} open: a chat, a served home or a program. End it, "
+                'then run "asterism up" again. Nothing was started.'
+            )
+        started = False
+    else:
+        known = await _start(options)
+        started = True
+    word = "The home runs" if started else "The home runs already"
+    return Result(
+        {"pid": known.pid, "since": known.started_at_ms, "started": started},
+        f"{word} in the background (process {known.pid}, since "
+        f'{local_text(known.started_at_ms)}). "asterism down" ends it.',
+    )
+
+
+def _on_postgres(options: Options) -> bool:
+    from asterism.config import load
+
+    return load(options.place, options.config, os.environ).store.url is not None
+
+
+async def _start(options: Options) -> Background:
+    """Start a process that outlives this one, and return when it is ready."""
+    place = options.place
+    file = place / log.FILE
+    process, before = _spawn(options, file)
+    until = time.monotonic() + _READY_WITHIN
+    while time.monotonic() < until:
+        known = read_background(place)
+        if known is not None and known.pid == process.pid and await greet(place) is not None:
+            return known
+        if process.poll() is not None:
+            raise Conflict(
+                f"The home did not start: {_last_words(file, before)} The log is {file}."
+            )
+        await asyncio.sleep(_LOOK_EVERY)
+    raise Conflict(
+        f"The home is not ready after {_READY_WITHIN:g} seconds, and goes on starting as process "
+        f'{process.pid}. "asterism status" shows whether it is; the log is {file}.'
+    )
+
+
+def _spawn(options: Options, file: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a process that writes to the log, and return it with the length of the log before."""
+    make_directory(options.place)
+    config = ["--config", str(options.config.absolute())] if options.config else []
+    command = [sys.executable, "-m", "asterism", "--data", str(options.place), *config]
+    with open(file, "ab", opener=private) as output:
+        before = output.tell()
+        process = subprocess.Popen(  # noqa: S603 - our own words
+            [*command, "up", "--foreground"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    return process, before
+
+
+def _last_words(file: Path, before: int) -> str:
+    """Return the last line that a process wrote, which says why it ended."""
+    with contextlib.suppress(OSError), file.open("rb") as written:
+        written.seek(before)
+        lines = written.read(_MAX_LOG_BYTES).decode(errors="replace").split("\n")
+        said = [line.removeprefix("asterism: ") for line in lines if line.strip()]
+        if said:
+            return said[-1]
+    return "it ended without a word."
+
+
+async def _stay(options: Options) -> None:
+    """Work until stopped; say in the data directory that this is the home in the background."""
+    place = options.place
+    async with open_here(options, work=True, grace=_END_WITHIN / 2) as home:
+        home.follow_configuration(log.follow)
+        file = place / FILE
+        _write_background(file)
+        note(f"The home in {place} is open to every terminal. Ctrl-C or SIGTERM ends it.")
+        try:
+            await until_stopped()
+        finally:
+            file.unlink(missing_ok=True)
+        note("Stopping; running turns get a moment to finish.")
+
+
+def _write_background(file: Path) -> None:
+    # Whole or not at all, since others may read it at any time.
+    new = file.with_suffix(".new")
+    with open(new, "wb", opener=private) as output:
+        output.write(orjson.dumps({"pid": os.getpid(), "started_at_ms": now_ms()}))
+    new.replace(file)
+
+
+# -- down ------------------------------------------------------------------------------------------
+
+
+async def down(options: Options) -> Result:
+    """End the home in the background; turns under way get a moment to finish."""
+    place = options.place
+    known, holder = read_background(place), _holder(place)
+    if known is None or known.pid != holder:
+        if holder is not None:
+            raise Conflict(
+                f'Process {holder} has {place} open, and was not started by "asterism up". Leave '
+                "its chat, or stop it where it runs. Nothing was ended."
+            )
+        crashed = _forget_crash(place, known)
+        text = f" Process {crashed} had ended without being asked to." if crashed else ""
+        return Result({"ended": None, "crashed": crashed}, f"Nothing runs in {place}.{text}")
+    os.kill(known.pid, signal.SIGTERM)
+    if await _is_gone(place, known.pid, _END_WITHIN):
+        shape = {"ended": known.pid, "killed": False}
+        return Result(shape, f"Ended the home in the background (process {known.pid}).")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(known.pid, signal.SIGKILL)
+    await _is_gone(place, known.pid, _END_WITHIN)
+    _forget_crash(place, known)
+    return Result(
+        {"ended": known.pid, "killed": True},
+        f"Process {known.pid} did not end within {_END_WITHIN:g} seconds, so it was killed. "
+        "Nothing that was confirmed is lost; open turns continue at the next start.",
+    )
+
+
+def _forget_crash(place: Path, known: Background | None) -> int | None:
+    (place / FILE).unlink(missing_ok=True)
+    return known.pid if known is not None else None
+
+
+async def _is_gone(place: Path, pid: int, within: float) -> bool:
+    """Wait until a process does not have the directory any more; False if it still has."""
+    until = time.monotonic() + within
+    while _holder(place) == pid:
+        if time.monotonic() > until:
+            return False
+        await asyncio.sleep(_LOOK_EVERY)
+    return True
+
+
+# -- status ----------------------------------------------------------------------------------------
+
+
+async def status(options: Options) -> Result:
+    """Show whether the home runs, and what is going on in it."""
+    place = options.place
+    known, holder = read_background(place), _holder(place)
+    crashed = known if known is not None and known.pid != holder else None
+    home, problem = await _ask(options)
+    in_background = crashed is None and known is not None
+    shape: dict[str, Any] = {
+        "store": "postgresql" if _on_postgres(options) else "sqlite",
+        "running": holder is not None,
+        "background": in_background,
+        "pid": holder,
+        "since": home.started_at_ms if home is not None and holder is not None else None,
+        "data": str(place),
+        "log": str(place / log.FILE),
+        "model": home.model if home is not None else None,
+        "agents": home.agents if home is not None else 0,
+        "open_turns": home.open_turns if home is not None else 0,
+        "approvals": home.approvals if home is not None else 0,
+        "halted": home.halt if home is not None else None,
+        "crashed": crashed,
+        "problem": problem,
+    }
+    return Result(shape, Grid(_lines(shape, home)))
+
+
+async def _ask(options: Options) -> tuple[HomeStatus | None, str | None]:
+    """Return what the home says of itself, or why it does not."""
+    try:
+        async with open_home(options, readonly=True) as home:
+            return await home.status(), None
+    except StoreMissing:
+        return None, None
+    except AsterismError as error:
+        return None, error.message
+
+
+def _lines(shape: dict[str, Any], home: HomeStatus | None) -> list[tuple[str, str]]:
+    lines = [("home", _running(shape)), ("data", shape["data"]), ("log", shape["log"])]
+    if crashed := cast("Background | None", shape["crashed"]):
+        since = local_text(crashed.started_at_ms)
+        text = (
+            f"process {crashed.pid}, in the background since {since}, ended without being asked "
+            'to. Look into the log; "asterism up" starts the home again.'
+        )
+        lines.append(("crashed", text))
+    if shape["problem"]:
+        lines.append(("problem", shape["problem"]))
+    if home is not None:
+        lines += [
+            ("model", home.model),
+            ("agents", f"{home.agents:,}"),
+            ("turns", f"{home.open_turns:,} open"),
+            ("approvals", f"{plural(home.approvals, 'question')} without an answer"),
+        ]
+    if home is not None and home.halt is not None:
+        halted = f"since {local_text(home.halt.at_ms)}: {home.halt.reason}"
+        lines.append(("halted", f'{halted}. "asterism resume" lets the agents continue.'))
+    return lines
+
+
+def _running(shape: dict[str, Any]) -> str:
+    if shape["store"] == "postgresql":
+        return "on PostgreSQL, where any number of processes work side by side"
+    if not shape["running"]:
+        return 'not running; commands open it by themselves, and "asterism up" keeps it running'
+    where = "in the background" if shape["background"] else "in a chat, a server or a program"
+    since = f" since {local_text(shape['since'])}" if shape["since"] is not None else ""
+    return f"runs {where} (process {shape['pid']}){since}"

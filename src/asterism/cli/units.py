@@ -1,0 +1,194 @@
+"""`asterism service`: let the system start the home, by a user unit of systemd or launchd."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import plistlib
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from asterism.cli.commands import Options, command, flag, group
+from asterism.cli.log import FILE as LOG
+from asterism.cli.output import Result
+from asterism.errors import Conflict, InvalidInput
+from asterism.private import make_directory
+from asterism.records import dataclass
+
+app = group("Let the system start the home when you log in, and keep it running.")
+
+_ANSWER_WITHIN = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SystemUnit:
+    """What the system reads to start the home."""
+
+    name: str
+    file: Path
+    text: bytes
+    stop: tuple[tuple[str, ...], ...]
+    """Commands that end what an earlier file started, and take it out of use."""
+    start: tuple[tuple[str, ...], ...]
+    """Commands that put it in use."""
+    left: tuple[tuple[str, ...], ...] = ()
+    """Commands for after its file is gone."""
+
+
+@command(app, "install")
+async def install(
+    options: Options,
+    show: Annotated[bool, flag("--print", "Only print the unit; write nothing.")] = False,
+) -> Result:
+    """Write a unit for systemd or launchd that runs the home in the background, and start it."""
+    from asterism.store.sqlite import holder_of
+
+    unit = _unit(options)
+    shape = {"name": unit.name, "file": str(unit.file)}
+    if show:
+        return Result({**shape, "text": unit.text.decode()}, unit.text.decode().rstrip("\n"))
+    _require(unit)
+    exists = unit.file.exists()
+    if not exists and (holder := holder_of(options.place)) is not None:
+        raise Conflict(
+            f"Process {holder} has {options.place} open, so that the system cannot start the home "
+            'now. End it ("asterism down", or leave its chat) and try again. Nothing was written.'
+        )
+    changed = not exists or unit.file.read_bytes() != unit.text
+    if exists and changed:
+        _run(unit.stop, unit, must=False)
+    if changed:
+        make_directory(unit.file.parent)
+        unit.file.write_bytes(unit.text)
+    _run(unit.start, unit, must=changed)
+    what = f"Wrote {unit.file}" if changed else f"{unit.file} is up to date"
+    return Result(
+        {**shape, "changed": changed},
+        f'{what}; {unit.name} is started now and whenever you log in. "asterism status" shows it.',
+    )
+
+
+@command(app, "remove")
+async def remove(options: Options) -> Result:
+    """Stop the home that the system runs, and remove its unit."""
+    unit = _unit(options)
+    _require(unit)
+    if not unit.file.exists():
+        return Result({"name": unit.name, "removed": False}, f"{unit.file} does not exist.")
+    _run(unit.stop, unit, must=False)
+    unit.file.unlink()
+    _run(unit.left, unit, must=False)
+    return Result({"name": unit.name, "removed": True}, f"Removed {unit.file}. The data stays.")
+
+
+def _unit(options: Options) -> SystemUnit:
+    if sys.platform == "darwin":
+        return launchd_unit(options)
+    return systemd_unit(options)
+
+
+def _name(options: Options) -> str:
+    """Return a name for the home: each data directory has one of its own."""
+    from asterism.config import data_directory
+
+    place = options.place
+    if place == data_directory(None, {}):
+        return "asterism"
+    return f"asterism-{hashlib.sha256(os.fsencode(place)).hexdigest()[:8]}"
+
+
+def _command(options: Options) -> list[str]:
+    named = options.config or os.environ.get("ASTERISM_CONFIG")
+    config = ["--config", str(Path(named).absolute())] if named else []
+    here = [sys.executable, "-m", "asterism"]
+    return [*here, "--data", str(options.place), *config, "up", "--foreground"]
+
+
+def systemd_unit(options: Options) -> SystemUnit:
+    """Return the unit for systemd."""
+    unit = f"{_name(options)}.service"
+    root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    words = " ".join(_quote(word) for word in _command(options))
+    text = (
+        f"[Unit]\nDescription=asterism, the home in {options.place}\n".replace("%", "%%")
+        + "After=network-online.target\n\n"
+        "[Service]\n"
+        f"ExecStart={words}\n"
+        "Restart=on-failure\n"
+        "RestartSec=5\n"
+        "TimeoutStopSec=30\n\n"
+        "[Install]\n"
+        "WantedBy=default.target\n"
+    )
+    control = ("systemctl", "--user")
+    return SystemUnit(
+        unit,
+        Path(root) / "systemd" / "user" / unit,
+        text.encode(),
+        ((*control, "disable", "--now", unit),),
+        ((*control, "daemon-reload"), (*control, "enable", "--now", unit)),
+        ((*control, "daemon-reload"),),
+    )
+
+
+def _quote(word: str) -> str:
+    """Return a word of a command as systemd reads it."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if escaped != shlex.quote(escaped) else escaped
+
+
+def launchd_unit(options: Options) -> SystemUnit:
+    """Return the agent for launchd."""
+    label = f"dev.{_name(options)}"
+    file = Path.home() / "Library" / "LaunchAgents" / f"{label}.plist"
+    log = str(options.place / LOG)
+    text = plistlib.dumps(
+        {
+            "Label": label,
+            "ProgramArguments": _command(options),
+            "RunAtLoad": True,
+            "KeepAlive": {"SuccessfulExit": False},
+            "StandardOutPath": log,
+            "StandardErrorPath": log,
+        }
+    )
+    domain = f"gui/{os.getuid()}"
+    return SystemUnit(
+        label,
+        file,
+        text,
+        (("launchctl", "bootout", f"{domain}/{label}"),),
+        (("launchctl", "bootstrap", domain, str(file)),),
+    )
+
+
+def _require(unit: SystemUnit) -> None:
+    tool = unit.start[0][0]
+    if shutil.which(tool) is None:
+        raise InvalidInput(
+            f"There is no {tool} on this machine, so neither systemd nor launchd can start the "
+            'home. Run "asterism up" after each start of the machine, or use --print and adapt '
+            "what is shown to your system. Nothing was written."
+        )
+
+
+def _run(commands: Sequence[Sequence[str]], unit: SystemUnit, *, must: bool) -> None:
+    """Run commands; with `must`, raise `Conflict` if one of them fails."""
+    for words in commands:
+        try:
+            done = subprocess.run(  # noqa: S603 - our own words
+                words, capture_output=True, timeout=_ANSWER_WITHIN, check=False, text=True
+            )
+            problem = done.stderr.strip() or "no reason given" if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            problem = f"no answer within {_ANSWER_WITHIN:g} seconds"
+        if problem and must:
+            raise Conflict(
+                f'"{" ".join(words)}" failed ({problem}). {unit.file} is written: run the command '
+                'yourself, or take it back with "asterism service remove".'
+            )
