@@ -285,7 +285,7 @@ def bind(path: Path) -> socket.socket:
         # Nobody can connect before it listens.
         path.chmod(0o600)
         listening.listen()
-    except OSError:
+    except BaseException:
         listening.close()
         path.unlink(missing_ok=True)
         raise

@@ -292,5 +292,5 @@ def test_every_verb_is_judged():
     assert len(found) > 100
 
 
-_LIFE = {"open", "close"}
+_LIFE = {"open", "close", "greet", "start_working"}
 """Not verbs: whoever runs the process opens and closes."""

@@ -198,7 +198,7 @@ async def test_owner_stays_the_owner_in_a_turn_that_read_a_page(tmp_path: Path):
     async with open_home(tmp_path, model, tools=world.tools()) as home:
         await home.agents.create("aria")
         await home.blocks.create("aria", "human")
-        outcome = await say(home, f"Look at the page. {said} Remember that.")
+        outcome = await say(home, f"Look at the page. {said} Put it into your block.")
         assert outcome.state is TurnState.DONE
         (line,) = await home.blocks.blame("aria", "human")
         assert line[0].label.trust is Trust.OWNER

@@ -46,7 +46,7 @@ from asterism.store import agents, messages
 from asterism.store.database import Connection, Database, DatabaseView
 from asterism.store.forgetting import FORGOTTEN
 from asterism.telemetry import Telemetry
-from asterism.times import DAY
+from asterism.times import DAY, Moment
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.lanes import Indexing, Lanes, LocalLanes, Pump
 from asterism.turns.runtime import Hub
@@ -92,6 +92,8 @@ class HomeStatus:
     approvals: int
     """Questions that wait for an answer."""
     halt: Halt | None
+
+    started_at = Moment()
 
 
 @verbs("home", counts=Act.READ, metrics=Act.READ, check=Act.READ, status=Act.READ)

@@ -622,7 +622,7 @@ def previous_to_keep(text: str, before: Sequence[str]) -> str:
     match = _keep_rules().previous.fullmatch(parts[-1].replace("’", "'"))
     more = (match["more"] or "").lstrip(", ").rstrip(".!") if match is not None else ""
     statements = [said for said in before if said.strip() and said.strip()[-1] not in "?？؟"]
-    kept = " ".join(own) or (statements[0].strip() if statements else "")
+    kept = own[-1] if own else (statements[0].strip() if statements else "")
     if len(kept) > _MAX_SENTENCE or looks_secret(kept):
         return ""
     return f"{kept} ({more})" if kept and more else kept
