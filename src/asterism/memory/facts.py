@@ -573,12 +573,10 @@ def asked_to_keep(text: str) -> list[str]:
 
     Requests are known in eleven languages. Where none is found, there may be one all the same.
     """
-    if len(text) > _MAX_ASKED:
+    if len(text) > _MAX_ASKED or not _MAY_ASK_TO_KEEP.search(text) or asks_to_keep_previous(text):
         return []
     rules = _keep_rules()
     found: list[str] = []
-    if asks_to_keep_previous(text):
-        return []
     for paragraph in filter(None, map(str.strip, _LIST_ITEM.split(text))):
         sentences = [sentence.strip() for sentence in _SENTENCE.split(paragraph) if sentence]
         for place, sentence in enumerate(sentences):
@@ -602,8 +600,20 @@ _LIST_ITEM = re.compile(
 """What stands between the things that a message asks for."""
 
 
+_MAY_ASK_TO_KEEP = re.compile(
+    r"rem[em]{1,3}b|memori|mind|forget|note|notier|save|keep|write|jot|merk|vergiss|denk|behalt"
+    r"|schreib|souv|rappel|retien|reten|oubli|rec[ou]|acu[eé]rd|olvid|ap[uú]nt|an[oó]t|cuenta|ricord"
+    r"|tieni|dimentic|segn|annot|lembr|esque|onthou|vergeet|noteer|pamięt|zapom|zanot|запом|забуд"
+    r"|запиш|记|記|覚|メモ|憶",
+    re.IGNORECASE,
+)
+"""A part of every request of `keep.toml`: most messages have none, which is found at once."""
+
+
 def asks_to_keep_previous(text: str) -> bool:
     """Tell whether a message asks to have kept what was said before it: "remember that, please"."""
+    if not _MAY_ASK_TO_KEEP.search(text):
+        return False
     last = sentences(text)[-1:] if len(text) <= _MAX_ASKED else []
     return bool(last) and _keep_rules().previous.fullmatch(last[0].replace("’", "'")) is not None
 
@@ -805,10 +815,15 @@ def _value_for(new: str, old: str) -> str:
     return new + clock["half"] if clock is not None and new.isdigit() else new
 
 
+_NEGATION = re.compile(r"\b(?:not|nicht|no|non|niet|pas|не)\b", re.IGNORECASE)
+
+
 def correction_in(text: str) -> tuple[str, str] | None:
     """Return the new and the old value of a short correction, such as "Thursday, not Wednesday"."""
     sentence = text.strip().replace("’", "'")
     if not sentence or len(sentence) > _MAX_SENTENCE or sentence[-1] in "?？؟":
+        return None
+    if not _NEGATION.search(sentence):
         return None
     for place, pattern in enumerate(_CORRECTIONS):
         if (match := pattern.search(sentence)) is not None:

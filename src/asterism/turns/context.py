@@ -440,11 +440,14 @@ async def enter(
     return await live.database.read(lambda tx: _catch_up(tx, live, context, budget, now, tell=tell))
 
 
-async def has_more_to_find(live: LiveAgent, profile: Profile) -> bool:
+async def has_more_to_find(
+    live: LiveAgent, profile: Profile, has_passages: bool | None = None
+) -> bool:
     """Tell whether a search may find something that a model with this profile has not before it.
 
     A young agent has nothing else: all that was said to it is in its context, so a search is not
     worth it. A small model overlooks what is there, and is told it again beside its question.
+    `has_passages` is what was known of that when the message was accepted; None if nothing was.
     """
     context = live.context
     if profile.compact and (context.tail.wires or context.blocks):
@@ -452,6 +455,8 @@ async def has_more_to_find(live: LiveAgent, profile: Profile) -> bool:
     left_out = context.tail.sent(profile, upcoming=True)
     if context.epoch.first_seq > 1 or left_out or context.referable:
         return True
+    if has_passages is not None:
+        return has_passages
     return await live.database.read(lambda tx: passages.has_any(tx, live.agent.id))
 
 

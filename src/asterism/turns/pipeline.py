@@ -181,10 +181,14 @@ class Pipeline:
         if plugin is None:
             return None
         options = settings.options.of(name) if settings.options.model_fields_set else {}
-        seen = replace(view, options=options)
+        seen = replace(view, options=options) if options else view
         try:
-            async with asyncio.timeout(settings.seconds):
+            if type(plugin).__module__ == __name__:
+                # What comes with asterism waits for nothing but the store, as the turn itself does.
                 found = await getattr(plugin, verb)(seen, *values)
+            else:
+                async with asyncio.timeout(settings.seconds):
+                    found = await getattr(plugin, verb)(seen, *values)
         except Exception as error:  # noqa: BLE001 - a plugin of others must not end the turn
             _log.warning("%s %r failed", kind, name, exc_info=error)
             if (kind, name) not in self._failed:

@@ -15,7 +15,7 @@ import orjson
 from asterism.errors import AsterismError, LaneLost, NotFound
 from asterism.memory import people
 from asterism.ports import ProcessorCall, TurnView
-from asterism.store import agents, approvals, journal, messages
+from asterism.store import agents, approvals, journal, messages, passages
 from asterism.store.database import Connection, Database, end_tasks
 from asterism.telemetry.redaction import redact
 from asterism.turns.approvals import ApprovalQueue
@@ -105,6 +105,8 @@ class Runtime:
         self._running: dict[str, tuple[Turn, asyncio.Task[Any]]] = {}
         self._unsettled: set[str] = set()
         """Turns accepted for the lanes of this process whose outcome is not known yet."""
+        self._has_passages: dict[str, bool] = {}
+        """Whether agents had passages when the messages of turns to come were accepted."""
         self._unheard: Counter[str] = Counter()
         """Agents with something in the inbox, perhaps, that their lane has not heard of."""
         self._loading: set[str] = set()
@@ -198,7 +200,7 @@ class Runtime:
         # Whoever acts as a person answers questions by the verb for it.
         answer, approvals_here = message.answer if speaker is None else None, self._approvals
 
-        async def work(tx: Connection) -> InboxItem | Receipt:
+        async def work(tx: Connection) -> tuple[InboxItem, bool] | Receipt:
             if answer is not None and approvals_here is not None:
                 answered = await approvals_here.take(tx, answer, message, at)
                 if answered is not None:
@@ -229,7 +231,7 @@ class Runtime:
             )
             if item is None:
                 raise NotFound(f"There is no agent {agent_id}. Nothing was stored.")
-            return item
+            return item, await passages.has_any(tx, agent_id)
 
         try:
             taken = await self._database.write(work)
@@ -242,8 +244,11 @@ class Runtime:
         if isinstance(taken, Receipt):
             self._delivered()
             return taken
-        self._wake(taken)
-        return Receipt(taken.id, taken.turn_id, taken.agent_id)
+        item, has_passages = taken
+        if self._lanes is not None and not self._database.distributed:
+            self._has_passages[item.turn_id] = has_passages
+        self._wake(item)
+        return Receipt(item.id, item.turn_id, item.agent_id)
 
     def _wake(self, item: InboxItem) -> None:
         """Put the lane of an agent to work that got something, if lanes run here."""
@@ -435,6 +440,7 @@ class Runtime:
     ) -> tuple[list[Note], list[ProcessorCall]]:
         """Return what the processors of an agent tell it before a message, and call for it."""
         pipeline, search = self._services.pipeline, self._services.search
+        has_passages = self._has_passages.pop(item.turn_id, None)
         if pipeline is None or not pipeline.settings_of(live.agent.name).processors:
             return [], []
         agent, context = live.agent, live.context
@@ -454,7 +460,7 @@ class Runtime:
             in_context=context.sees(profile),
             search=(
                 (lambda query: search(agent.id, query, presence.participants))
-                if search is not None and await has_more_to_find(live, profile)
+                if search is not None and await has_more_to_find(live, profile, has_passages)
                 else None
             ),
         )
@@ -612,6 +618,7 @@ class Runtime:
         stands = await self._database.write(work)
         if stands is None:
             self._unsettled.discard(turn_id)
+            self._has_passages.pop(turn_id, None)
             self._on_turn_notice(turn_id)
         return stands
 
@@ -642,6 +649,7 @@ class Runtime:
     def _settle(self, outcome: Outcome) -> None:
         turn_id = outcome.turn_id
         self._unsettled.discard(turn_id)
+        self._has_passages.pop(turn_id, None)
         for receipt, future in self._waiting.get(turn_id, ()):
             # Whoever waits for what follows a decision is not told that the turn was parked before.
             if outcome.state is TurnState.PARKED and turn_id_for(receipt.message_id) != turn_id:
@@ -658,6 +666,7 @@ class Runtime:
             outcome = await self._outcome_after(receipt)
             if outcome is not None and outcome.state is not TurnState.WAITING:
                 self._unsettled.discard(turn_id)
+                self._has_passages.pop(turn_id, None)
                 if not future.done():
                     future.set_result(outcome)
 

@@ -393,6 +393,7 @@ class Turn:
         self.ends_at = float("inf")
         self._partial: PartialReply | None = None
         self._page = PendingWrites()
+        self._message: str | None = None
         self._reservations: TurnBudget | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
         self.people = people
@@ -585,7 +586,11 @@ class Turn:
     def message(self) -> str:
         """The text of the message that opened the turn."""
         opening = self.recorded.get("in")
-        return text_of(opening.body) if opening is not None else ""
+        if opening is None:
+            return ""
+        if self._message is None:
+            self._message = text_of(opening.body)
+        return self._message
 
     @property
     def may_tell_facts(self) -> bool:

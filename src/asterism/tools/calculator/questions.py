@@ -188,6 +188,8 @@ def language_of(text: str, least: int = 1) -> str:
 
 
 def _without_accents(text: str) -> str:
+    if text.isascii():
+        return text.lower()
     spelled = unicodedata.normalize("NFKD", text.lower().replace("ß", "ss").replace("\u2019", "'"))
     plain = "".join(
         char
