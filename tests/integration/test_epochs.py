@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,17 @@ class Pausing(ScriptedModel):
         super().__init__()
         self.asked = asyncio.Event()
         self.go_on = asyncio.Event()
+        self.meet: asyncio.Barrier | None = None
+        """Where compactions wait for each other."""
 
     async def complete(self, request: ModelRequest, emit: Emit | None = None) -> Reply:
         """Answer, after a wait if the last message asks for one."""
         del emit
         self.requests.append(request)
         if "/compact/" in request.key:
+            with suppress(TimeoutError, asyncio.BrokenBarrierError):
+                async with asyncio.timeout(1):
+                    await (self.meet.wait() if self.meet is not None else asyncio.sleep(0))
             return Reply(SUMMARY)
         if b"take your time" in request.messages[-1]:
             self.asked.set()
@@ -108,6 +113,7 @@ async def test_two_foldings_at_once_make_one_summary(home: Home):
         agent = await one.agents.create("aria")
         for number in range(30):
             await one.agents.ask("aria", f"message {number}")
+        model.meet = asyncio.Barrier(2)
         async with asyncio.timeout(PATIENCE):
             first, second = await asyncio.gather(
                 one.contexts.compact("aria"), one.contexts.compact("aria")

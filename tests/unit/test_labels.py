@@ -12,6 +12,7 @@ from asterism.types.agents import (
     Participants,
     Trust,
     least_trusted,
+    new_id,
 )
 from asterism.types.memory import Source
 from tests.unit.test_audience import audiences, companies, people
@@ -81,3 +82,9 @@ def test_what_is_said_after_seeing_a_value_flows_to_nobody_else_who_may_not_see_
 @given(labels)
 def test_label_of_a_source_is_its_trust_and_its_audience(label: Label):
     assert Source((), label.audience, label.trust).label == label
+
+
+def test_ids_of_one_moment_are_in_the_order_in_which_they_were_made():
+    ids = [new_id("x") for _ in range(2_000)]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 2_000

@@ -762,6 +762,7 @@ class HaltWatch:
         self._halt: Halt | None = None
         self._known = False
         self._looked = 0.0
+        self._notices = 0
 
     async def start(self) -> None:
         """Begin to listen."""
@@ -770,15 +771,19 @@ class HaltWatch:
     def _on_notice(self, constellation: str) -> None:
         if constellation == self._database.constellation:
             self._known = False
+            self._notices += 1
 
     async def current_halt(self) -> Halt | None:
         """Return the halt that keeps turns from being taken, if there is one."""
         late = self._database.distributed and time.monotonic() - self._looked > LOOK_AGAIN
         if self._known and self._halt is None and not late:
             return None
-        self._known, self._looked = True, time.monotonic()
-        self._halt = await self._database.read(agents.current_halt)
-        return self._halt
+        notices = self._notices
+        halt = await self._database.read(agents.current_halt)
+        # Known only now: whoever asks while the store is read must not take a turn meanwhile.
+        self._halt, self._looked = halt, time.monotonic()
+        self._known = notices == self._notices
+        return halt
 
 
 _ANNOUNCE = 10.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -71,8 +72,28 @@ def optional_ms(moment: datetime | None) -> int | None:
 
 
 def new_id(prefix: str) -> str:
-    """Return a new id: 48 bits of time, then 48 random bits."""
-    return f"{prefix}_{now_ms():012x}{os.urandom(6).hex()}"
+    """Return a new id: 48 bits of time, then 48 random bits.
+
+    Ids that a process makes within one millisecond are in the order in which they were made.
+    """
+    with _LATEST.lock:
+        at, tail = now_ms(), int.from_bytes(os.urandom(6)) >> 1
+        if at <= _LATEST.at:
+            at, tail = _LATEST.at, _LATEST.tail + 1 + (tail >> 23)
+        _LATEST.at, _LATEST.tail = at, tail
+    return f"{prefix}_{at:012x}{tail:012x}"
+
+
+class _LatestId:
+    """The latest id that this process has made."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.at = 0
+        self.tail = 0
+
+
+_LATEST = _LatestId()
 
 
 def turn_id_for(message_id: str) -> str:
