@@ -69,6 +69,8 @@ class OfferedTools:
         self.workplace = workplace
         self._keys = keys
         self._offered: dict[str, tuple[int, Tool]] = {}
+        self._changes = 0
+        """How often something was registered or removed, here or elsewhere, as far as is known."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, *, readonly: bool = False) -> None:
@@ -82,13 +84,18 @@ class OfferedTools:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _on_notice(self, _: str) -> None:
+        self._changes += 1
         task = asyncio.get_running_loop().create_task(self.refresh())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def refresh(self) -> None:
         """Offer exactly the tools that are registered now, by any process."""
-        registered = await self._session.database.read(agents.registered_tools)
+        changes = -1
+        registered: list[RegisteredTool] = []
+        while changes != self._changes:  # what was read before a change must not undo it
+            changes = self._changes
+            registered = await self._session.database.read(agents.registered_tools)
         there = {tool.spec.name: tool for tool in registered}
         for name in list(self._offered):
             if name not in there:
@@ -103,6 +110,7 @@ class OfferedTools:
 
     def offer(self, registered: RegisteredTool) -> None:
         """Put a registered tool into the toolbox."""
+        self._changes += 1
         self.withdraw(registered.spec.name)
         try:
             tool = registered_tool(registered.spec, self.workplace, self._keys)
@@ -122,6 +130,7 @@ class OfferedTools:
 
     def withdraw(self, name: str) -> None:
         """Take a registered tool out of the toolbox, if it is there."""
+        self._changes += 1
         offered = self._offered.pop(name, None)
         if offered is not None:
             self._toolbox.remove(offered[1])
