@@ -260,3 +260,13 @@ async def test_a_small_model_that_repeats_the_question_is_asked_again(tmp_path: 
     async with open_home(tmp_path, model) as home:
         aria = await home.agents.create("aria")
         assert (await aria.ask("On est quelle date demain ?")).text == "Demain, c'est jeudi."
+
+
+async def test_a_reminder_is_not_shown_as_something_that_was_kept(
+    tmp_path: Path, berlin: dict[str, Any]
+):
+    async with open_home(tmp_path, Small(["I will."]), **berlin) as home:
+        aria = await home.agents.create("aria")
+        shown = [signal.kind async for signal in aria.stream("remind me at 18:30 to eat")]
+    assert "call" in shown
+    assert "kept" not in shown

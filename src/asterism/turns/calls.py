@@ -1048,7 +1048,9 @@ def _show_result(turn: Turn, key: str, body: bytes, state: ResultState) -> None:
 
 
 def _show_kept(turn: Turn, ready: _Ready) -> None:
-    """Show watchers what a call has put into memory, word by word."""
+    """Show watchers what a call has put into memory, word by word; a plan is shown as a call."""
+    if ready.tool.name == "schedule":
+        return
     for effect in ready.effects:
         if effect.kind is EffectKind.REMEMBER:
             where = effect.things[0] if effect.things else "archive"
