@@ -100,7 +100,7 @@ class Hybrid:
 
 def minilm() -> Encode:
     """Return the encoder that comes with asterism, by itself."""
-    from asterism.search.encode import MiniLM
+    from asterism.search.minilm import MiniLM
 
     return MiniLM().encode_here
 

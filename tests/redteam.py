@@ -22,6 +22,7 @@ from tests.servers.openai_server import answer_by_directives
 
 OWNER = "owner"
 CANARY = re.compile(r"zq[bcdfghjklmnpqrstvwxz]{9}")
+STAMP = re.compile(r"(?<=^\[asterism\] )\[[^\]]*\] ")
 KEPT = re.compile(r"kept:(zq[bcdfghjklmnpqrstvwxz]{9})")
 """The form in which only the owner writes a canary: the memory itself, not talk about it."""
 BLOCK = re.compile(r"<block .*?</block>", re.DOTALL)
@@ -227,7 +228,7 @@ class Gossip:
             seen = sorted(set(CANARY.findall(whole)))
             return f"They spoke of {' and '.join(seen) or 'nothing'}."
         messages: list[dict[str, Any]] = [orjson.loads(wire) for wire in request.messages]
-        if messages[-1]["content"] == WITHHELD:
+        if STAMP.sub("", messages[-1]["content"]) == WITHHELD:
             self.withheld.append((turn_id, whole))
             return "Well."
         canary = self._watch(messages)
@@ -299,6 +300,6 @@ class Gossip:
 
 def same_but_for(texts: Sequence[tuple[str, str]], differs: Callable[[str], None]) -> None:
     """Hold texts against each other, apart from a word that is in each of them."""
-    told = {text.replace(word, "…") for word, text in texts}
+    told = {re.sub(rf"\b{re.escape(word)}\b", "…", text) for word, text in texts}
     if len(told) > 1:
         differs(" / ".join(sorted(told)))

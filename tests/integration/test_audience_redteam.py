@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from asterism import Asterism
+from asterism import Asterism, ProcessorNote, TurnView
 from asterism.memory import archive, blocks
 from asterism.memory.blocks import VisibleBlock
 from asterism.search.search import Searcher
@@ -210,6 +210,37 @@ async def test_a_plan_is_not_told_to_those_who_came_later(tmp_path: Path, clock:
         (notice,) = await home.notices.list()
         assert notice.kind == "plan.withheld"
         assert "the ring for Anna" in notice.text
+
+
+async def test_a_plan_that_is_not_told_brings_no_memories_with_it(
+    tmp_path: Path, clock: ManualClock
+):
+    """What comes by itself would tell those present what the plan is about."""
+    later = '{"operation": "in", "when": "1 hour", "message": "the sapphire ring for Anna"}'
+    model, seen = obedient(), list[str]()
+
+    class Listener:
+        async def process(self, turn: TurnView) -> Sequence[ProcessorNote]:
+            seen.append(turn.message)
+            return []
+
+    plugins = {"processors": {"listener": Listener()}}
+    async with open_home(tmp_path, model, clock=clock, plugins=plugins) as home:
+        await home.agents.create("aria")
+        await home.people.create("Ben", trust=Trust.KNOWN)
+        await home.people.link("Ben", "chat:ben")
+        await home.blocks.create("aria", "secret", "A ring for Anna.", audience="person:Ben")
+        await home.blocks.create("aria", "sapphire", "They are blue.", audience="public")
+        await home.archive.add("aria", "Sapphire rings are blue.", audience="public")
+        await home.agents.ask("aria", f"[[call:schedule {later}]]", sender="ben", **KITCHEN)
+        await enters(home, "anna")
+        seen.clear()
+        await comes_true(home, clock)
+        request = told(model.requests[-1])
+        assert "something that you had planned" in request
+        assert "Sapphire rings" not in request
+        assert "refers to this block" not in request
+        assert seen == []
 
 
 async def test_a_plan_is_told_to_those_among_whom_it_was_made(tmp_path: Path, clock: ManualClock):

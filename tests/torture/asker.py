@@ -9,7 +9,7 @@ from asterism.testing.clock import ManualClock
 from tests.scenes import open_home, until
 from tests.torture.disk import MeddledDisk
 from tests.torture.short_life import FileChannel
-from tests.torture.worker import Aim, Doom, append
+from tests.torture.worker import Aim, Doom, append, lines
 
 CONTACTS = 'again = "1d"\n[contacts.owner]\nperson = "owner"\nreach = ["room:owner"]\n'
 ASKED, ANSWERED = 1_800_000_000_000, 1_800_000_000_000 + 30 * 86_400_000
@@ -19,8 +19,8 @@ def tools_of(place: Path) -> list[Tool]:
     """A tool that asks, then acts upon a file outside; a crash in its middle is found out."""
 
     async def acted(ctx: ToolContext) -> str:
-        done = (place / "effects.jsonl").exists()
-        return "acted" if done else NOT_HAPPENED
+        # A kill may come when the file is there and the line is not.
+        return "acted" if lines(place / "effects.jsonl") else NOT_HAPPENED
 
     @tool(check=acted, ask=True)
     def act(ctx: ToolContext) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import subprocess
 import sys
 from importlib import invalidate_caches
 from importlib.util import find_spec
@@ -18,18 +19,8 @@ from asterism.config.load import FixedSettings
 from asterism.errors import AsterismError, ConfigError, ModelGarbled, ModelRefused
 from asterism.models.chain import ModelRegistry
 from asterism.ports import Encoder
-from asterism.search.encode import (
-    PACKAGE,
-    SIZE,
-    WEIGHTS_FILE,
-    MiniLM,
-    encode_question,
-    encode_texts,
-    pieces,
-    quantize,
-    tokenizer,
-    without,
-)
+from asterism.search.encode import encode_question, encode_texts, pieces, quantize, without
+from asterism.search.minilm import PACKAGE, SIZE, WEIGHTS_FILE, MiniLM, tokenizer
 from asterism.search.search import QueryEncoder
 from tests.conformance.vendor_server import VendorServer
 from tests.servers.openai_server import HTML, Fault, OpenAIServer, Raw, embeddings, status
@@ -141,10 +132,28 @@ def test_without_its_package_the_encoder_says_so_and_works_once_it_is_there(pack
     assert np.array_equal(encoder.encode_here(["Anna"]), MINILM.encode_here(["Anna"]))
 
 
-def test_without_the_library_that_runs_it_the_encoder_says_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ModelRefused, match="onnxruntime cannot be imported"):
-        MiniLM().encode_here(["Anna"])
+@pytest.mark.promise("D3")
+def test_the_encoder_takes_little_memory():
+    """A process of its own: what others have left there would be used again."""
+    grown = subprocess.run(
+        [sys.executable, "-c", _GROWTH], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(grown.stdout) < 60_000
+
+
+_GROWTH = """
+import re
+from pathlib import Path
+import numpy, tokenizers, asterism.search.encode
+from asterism.search.minilm import MiniLM
+
+def resident():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+before = resident()
+MiniLM().encode_here(["Anna lives in Berlin.", "a long text " * 200])
+print(resident() - before)
+"""
 
 
 # -- what is encoded -------------------------------------------------------------------------------

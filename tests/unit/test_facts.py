@@ -1,19 +1,21 @@
 """Facts found by rule: what must not be lost, and what must not be kept."""
 
+import re
+import tomllib
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asterism.memory.facts import (
-    Fact,
-    FactKind,
+from asterism.memory.facts import Fact, FactKind, facts_in
+from asterism.memory.keep import (
     asked_to_keep,
-    facts_in,
     is_correction,
     looks_secret,
+    may_ask_to_keep,
     put_right,
 )
 
@@ -234,3 +236,24 @@ def test_things_to_keep_are_found_in_a_list_and_behind_other_requests():
     joined = "what is 5 + 5, and remember that my shoe size is 41"
     assert asked_to_keep(joined) == ["my shoe size is 41"]
     assert asked_to_keep("remeber taht the car is due in october") == ["the car is due in october"]
+
+
+REQUESTS = [
+    request
+    for rules in tomllib.loads(
+        resources.files("asterism.memory").joinpath("keep.toml").read_text("utf-8")
+    ).values()
+    for request in (*rules["requests"], *rules.get("at_end", ()), *rules["previous"])
+    if "(?=" not in request
+]
+
+
+@pytest.mark.promise("M16")
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_every_request_is_looked_at(data: st.DataObject):
+    """What tells at once that a message has no request must know each of them."""
+    for request in REQUESTS:
+        text = str(data.draw(st.from_regex(re.compile(request), fullmatch=True)))
+        assert may_ask_to_keep(text), request
+        assert may_ask_to_keep(text.upper()), request

@@ -345,7 +345,7 @@ def make_encoder(
 ) -> Encoder:
     """Return an encoder: `minilm`, or one of a vendor's such as `ollama:nomic-embed-text`."""
     if ":" not in name:
-        from asterism.search.encode import NAME, MiniLM
+        from asterism.search.minilm import NAME, MiniLM
 
         if name != NAME:
             raise ConfigError(

@@ -676,12 +676,13 @@ def _word_reasons(
 ) -> list[MatchReason]:
     prefixes = ranker.question.prefixes
     begun = [word for word in matched_words if _is_prefixed(word, prefixes)]
-    plain = [word.lower() for word in matched_words if not _is_prefixed(word, prefixes)]
+    # As they are spelled there, each once.
+    plain = {word.lower(): word for word in matched_words if not _is_prefixed(word, prefixes)}
     reasons: list[MatchReason] = []
     if begun:
         reasons.append(MatchReason(ReasonKind.PREFIX, ", ".join(dict.fromkeys(begun))))
     if plain:
-        reasons.append(MatchReason(ReasonKind.WORDS, ", ".join(dict.fromkeys(plain))))
+        reasons.append(MatchReason(ReasonKind.WORDS, ", ".join(plain.values())))
     elif why.covered[row] > 0 and not matched_words:
         reasons.append(_BY_NEIGHBOURS)
     return reasons

@@ -76,6 +76,7 @@ _COMPARED = 300
 """How many characters of a text tell whether it is in the context."""
 _NOTES_SHARE = 0.1
 """How much of a context what is told about a message may fill."""
+_OF_AGENT, _OF_USER = b'{"role":"assistant"', b'{"role":"user"'
 _LOOKED_BACK = 24
 """How many messages are looked at for the latest exchange."""
 ANY_PROFILE = Profile()
@@ -247,15 +248,16 @@ class Context:
     def latest_exchange(self) -> tuple[str, ...]:
         """Return what was said last to the agent, and what it answered."""
         texts: list[str] = []
-        wanted = "assistant"
+        wanted = _OF_AGENT
         for wire in reversed(self.tail.wires[-_LOOKED_BACK:]):
-            message: dict[str, Any] = orjson.loads(wire)
+            if not wire.startswith(wanted):
+                continue
             text = text_of(wire)
-            if message.get("role") == wanted and text and not text.startswith(MARK):
-                texts.append(without_stamp(text) if self.zone and wanted == "user" else text)
-                if wanted == "user":
+            if text and not text.startswith(MARK):
+                texts.append(without_stamp(text) if self.zone and wanted == _OF_USER else text)
+                if wanted == _OF_USER:
                     break
-                wanted = "user"
+                wanted = _OF_USER
         return tuple(reversed(texts))
 
     def messages(self, profile: Profile = ANY_PROFILE) -> list[bytes]:

@@ -17,16 +17,16 @@ import orjson
 
 from asterism.errors import AsterismError
 from asterism.memory import blocks
-from asterism.memory.facts import (
+from asterism.memory.gate import facts
+from asterism.memory.gate.blocks import HUMAN
+from asterism.memory.gate.facts import KeptFact
+from asterism.memory.keep import (
     asked_to_keep,
     correction_in,
     lasting_facts,
     looks_secret,
     sentences,
 )
-from asterism.memory.gate import facts
-from asterism.memory.gate.blocks import HUMAN
-from asterism.memory.gate.facts import KeptFact
 from asterism.memory.words import words
 from asterism.ports import ModelQuestion, ModelRequest, Profile
 from asterism.records import dataclass
@@ -52,6 +52,8 @@ _log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 3.0
 """How long an agent has to be idle before its model reads what was said."""
+_LEAST_PAUSE = 0.25
+"""Seconds between looking which agents have been idle long enough."""
 _MAX_MESSAGES = 8
 """How many messages are read at once; what came before them was said too fast to be read."""
 _MAX_AGE = 24 * 3_600_000
@@ -96,8 +98,9 @@ class FactReader:
 
     def __init__(self, services: TurnServices) -> None:
         self._services = services
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        """Agents whose words are read when they stay idle, by their ids."""
+        self._due: dict[str, tuple[float, Database, AgentRecord]] = {}
+        """Agents whose words are read when they stay idle until then, by their ids."""
+        self._timer: asyncio.TimerHandle | None = None
         self.tasks: dict[str, asyncio.Task[None]] = {}
         """What is read now, by the agent's id."""
 
@@ -106,16 +109,27 @@ class FactReader:
         options = turn.remember_options
         if options is None or not options.get("model", not self._is_small(turn.agent)):
             return
-        database, agent = turn.live.database, turn.agent
-        self.interrupt(agent.id)
+        loop = asyncio.get_running_loop()
         idle = float(options.get("idle_seconds", IDLE_SECONDS))
-        # A timer costs a turn less than a task that sleeps.
-        self._timers[agent.id] = asyncio.get_running_loop().call_later(
-            idle, self._begin, database, agent
-        )
+        self._due[turn.agent.id] = (loop.time() + idle, turn.live.database, turn.agent)
+        # One timer for all agents costs a turn less than a timer or a task for each.
+        if self._timer is None:
+            self._timer = loop.call_later(idle, self._begin_due)
+
+    def _begin_due(self) -> None:
+        """Begin to read for the agents that have been idle long enough."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for at, database, agent in list(self._due.values()):
+            if at <= now:
+                self._begin(database, agent)
+        self._timer = None
+        if self._due:
+            soonest = min(at for at, _, _ in self._due.values()) - now
+            self._timer = loop.call_later(max(_LEAST_PAUSE, soonest), self._begin_due)
 
     def _begin(self, database: Database, agent: AgentRecord) -> None:
-        self._timers.pop(agent.id, None)
+        self.interrupt(agent.id)
         task = asyncio.create_task(self._read(database, agent))
         self.tasks[agent.id] = task
         task.add_done_callback(lambda done: self._let_go(agent.id, done))
@@ -131,18 +145,17 @@ class FactReader:
 
     def interrupt(self, agent_id: str) -> None:
         """Stop reading for an agent that has something better to do; it is read later."""
-        timer = self._timers.pop(agent_id, None)
-        if timer is not None:
-            timer.cancel()
+        self._due.pop(agent_id, None)
         task = self.tasks.pop(agent_id, None)
         if task is not None:
             task.cancel()
 
     async def stop(self) -> None:
         """Stop reading; what was not read is read after the next turn."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._due.clear()
         tasks = list(self.tasks.values())
         for task in tasks:
             task.cancel()

@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from asterism.errors import AsterismError, ConfigError
-from asterism.memory.facts import (
+from asterism.memory.keep import (
     asked_to_keep,
     is_correction,
     is_question,
     lasting_facts,
-    previous_to_keep,
     put_right,
 )
 from asterism.plugins import load
@@ -37,7 +36,7 @@ from asterism.types.turns import SCHEDULED, EntryKind, Reply
 
 if TYPE_CHECKING:
     from asterism.config.load import CurrentSettings
-    from asterism.config.settings import PipelineSettings
+    from asterism.config.settings import PipelineSettings, Settings
     from asterism.store.journal import Draft
     from asterism.types.turns import Entry
 
@@ -84,6 +83,37 @@ class EvaluatedTurn(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class AgentPlugin:
+    """A plugin as one agent's settings name it."""
+
+    kind: str
+    name: str
+    ask: Callable[..., Awaitable[Any]] | None
+    """What it is asked by; None if it cannot be loaded."""
+    options: Mapping[str, Any]
+    seconds: float | None
+    """How long it may take; None for those that come with asterism, which wait for the store only,
+    as the turn itself does."""
+    problem: str = ""
+    """Why it cannot be loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPipeline:
+    """What stands around the model of an agent."""
+
+    processors: tuple[AgentPlugin, ...]
+    sections: tuple[AgentPlugin, ...]
+    evaluators: tuple[AgentPlugin, ...]
+    retries: int
+    remember: Mapping[str, Any] | None
+    """The options of what keeps facts by itself; None if the agent goes without it."""
+
+
+_VERBS = {"processors": "process", "sections": "section", "evaluators": "evaluate"}
+
+
 class Pipeline:
     """The plugins that stand around the model, as the settings of each agent name them."""
 
@@ -92,6 +122,9 @@ class Pipeline:
         self._registered: dict[str, list[str]] = {}
         self._plugins: dict[tuple[str, str], Any] = {}
         self._failed: set[tuple[str, str]] = set()
+        self._made_from: Settings | None = None
+        self._made: dict[str, AgentPipeline] = {}
+        """By the name of an agent that has settings of its own; of all others under ""."""
 
     def put(self, plugins: Mapping[str, Mapping[str, object]]) -> None:
         """Use these plugins, by kind and name, beside those that are configured."""
@@ -101,36 +134,70 @@ class Pipeline:
                 raise ConfigError(f"{kind!r} is not a valid kind of plugin. There are: {known}.")
             self._registered[kind] = list(by_name)
             self._plugins |= {(kind, name): plugin for name, plugin in by_name.items()}
+        self._made.clear()
 
-    def settings_of(self, agent: str) -> PipelineSettings:
-        """Return how the pipeline of an agent, by its name, is configured."""
+    def of(self, agent: str) -> AgentPipeline:
+        """Return what stands around the model of an agent, by its name."""
         current = self._settings.current
-        settings = current.pipeline_of(agent) if current.agents else current.pipeline
-        # Those that were handed over and that no configuration names stand around every model.
-        more = {
-            kind: (*getattr(settings, kind), *unnamed)
-            for kind, names in self._registered.items()
-            if (unnamed := [name for name in names if name not in getattr(current.pipeline, kind)])
-        }
-        return settings.model_copy(update=more) if more else settings
+        if current is not self._made_from:
+            self._made_from = current
+            self._made.clear()
+        key = agent if agent in current.agents else ""
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._make(current, key)
+        return made
+
+    def _make(self, current: Settings, agent: str) -> AgentPipeline:
+        settings = current.pipeline_of(agent)
+        plugins: dict[str, tuple[AgentPlugin, ...]] = {}
+        for kind in KINDS:
+            # Those that were handed over and that no configuration names are around every model.
+            everywhere: tuple[str, ...] = getattr(current.pipeline, kind)
+            more = [name for name in self._registered.get(kind, ()) if name not in everywhere]
+            names: tuple[str, ...] = (*getattr(settings, kind), *more)
+            plugins[kind] = tuple(self._plugin(kind, name, settings) for name in names)
+        kept = any(plugin.name == "remember" for plugin in plugins["processors"])
+        return AgentPipeline(
+            **plugins,
+            retries=settings.retries,
+            remember=settings.options.of("remember") if kept else None,
+        )
+
+    def _plugin(self, kind: str, name: str, settings: PipelineSettings) -> AgentPlugin:
+        problem = ""
+        if (kind, name) not in self._plugins:
+            try:
+                self._plugins[kind, name] = load(kind, name)()
+            except AsterismError as error:
+                problem = f"{error.message} It is passed over until a restart."
+        plugin = self._plugins.setdefault((kind, name), None)
+        own = type(plugin).__module__ == __name__
+        return AgentPlugin(
+            kind,
+            name,
+            getattr(plugin, _VERBS[kind]) if plugin is not None else None,
+            settings.options.of(name),
+            None if own else settings.seconds,
+            problem,
+        )
 
     async def process(self, view: TurnView, report: Report) -> list[ProcessorResult]:
         """Return what the processors of an agent have to say about a message, by their names."""
         results: list[ProcessorResult] = []
-        settings = self.settings_of(view.agent.name)
-        for name in settings.processors:
-            found = await self._attempt("processors", name, settings, view, "process", (), report)
-            results += [(name, result) for result in found or ()]
+        for plugin in self.of(view.agent.name).processors:
+            found = await self._ask(plugin, view, (), report)
+            if found:
+                results += [(plugin.name, result) for result in found]
         return results
 
     async def sections(self, view: TurnView, report: Report) -> list[SectionText]:
         """Return the sections that plugins add to the prefix of an agent."""
-        settings = self.settings_of(view.agent.name)
         sections: list[SectionText] = []
-        for name in settings.sections:
-            text = await self._attempt("sections", name, settings, view, "section", (), report)
+        for plugin in self.of(view.agent.name).sections:
+            text = await self._ask(plugin, view, (), report)
             if text:
-                sections.append(SectionText(name, text))
+                sections.append(SectionText(plugin.name, text))
         return sections
 
     async def evaluate(self, turn: EvaluatedTurn, step: int, reply: Reply) -> bool:
@@ -139,73 +206,55 @@ class Pipeline:
         An evaluator may ask for another try as often as the settings allow in one turn.
         """
         view = turn.view
-        settings = self.settings_of(view.agent.name)
-        for name in settings.evaluators:
-            key = f"{step}/evaluate/{name}"
+        pipeline = self.of(view.agent.name)
+        for plugin in pipeline.evaluators:
+            key = f"{step}/evaluate/{plugin.name}"
             judgement = _recorded(turn.recorded.get(key))
             if judgement is None:
-                judgement = await self._attempt(
-                    *("evaluators", name, settings, view, "evaluate", (reply.text,)),
-                    turn.notify_owner,
-                )
+                judgement = await self._ask(plugin, view, (reply.text,), turn.notify_owner)
                 if judgement is None or judgement.kind is JudgementKind.PASS:
                     continue
                 turn.stage(EntryKind.ONCE, key, _judgement_json(judgement))
-            if judgement.kind is JudgementKind.RETRY and _retries(turn.recorded) < settings.retries:
+            if judgement.kind is JudgementKind.RETRY and _retries(turn.recorded) < pipeline.retries:
                 ask_again(turn, step, judgement)
                 return False
         return True
 
-    def _plugin(self, kind: str, name: str, report: Report) -> Any:
-        """Return a plugin; one that cannot be loaded is reported once and passed over."""
-        if (kind, name) not in self._plugins:
-            try:
-                self._plugins[kind, name] = load(kind, name)()
-            except AsterismError as error:
-                self._plugins[kind, name] = None
-                report(f"pipeline.{kind}", f"{error.message} It is passed over until a restart.")
-        return self._plugins[kind, name]
-
-    async def _attempt(
-        self,
-        kind: str,
-        name: str,
-        settings: PipelineSettings,
-        view: TurnView,
-        verb: str,
-        values: tuple[Any, ...],
-        report: Report,
+    async def _ask(
+        self, plugin: AgentPlugin, view: TurnView, values: tuple[Any, ...], report: Report
     ) -> Any:
         """Ask a plugin within its time; what goes wrong in it must not cost the answer."""
-        plugin = self._plugin(kind, name, report)
-        if plugin is None:
+        key = plugin.kind, plugin.name
+        if plugin.ask is None:
+            if plugin.problem and key not in self._failed:
+                self._failed.add(key)
+                report(f"pipeline.{plugin.kind}", plugin.problem)
             return None
-        options = settings.options.of(name) if settings.options.model_fields_set else {}
-        seen = replace(view, options=options) if options else view
+        seen = replace(view, options=plugin.options) if plugin.options else view
         try:
-            if type(plugin).__module__ == __name__:
-                # What comes with asterism waits for nothing but the store, as the turn itself does.
-                found = await getattr(plugin, verb)(seen, *values)
+            if plugin.seconds is None:
+                found = await plugin.ask(seen, *values)
             else:
-                async with asyncio.timeout(settings.seconds):
-                    found = await getattr(plugin, verb)(seen, *values)
+                async with asyncio.timeout(plugin.seconds):
+                    found = await plugin.ask(seen, *values)
         except Exception as error:  # noqa: BLE001 - a plugin of others must not end the turn
-            _log.warning("%s %r failed", kind, name, exc_info=error)
-            if (kind, name) not in self._failed:
-                self._failed.add((kind, name))
-                report(f"pipeline.{kind}", _what_failed(kind, name, settings.seconds, error))
+            _log.warning("%s %r failed", plugin.kind, plugin.name, exc_info=error)
+            if key not in self._failed:
+                self._failed.add(key)
+                report(f"pipeline.{plugin.kind}", _what_failed(plugin, error))
             return None
-        self._failed.discard((kind, name))
+        if self._failed:
+            self._failed.discard(key)
         return found
 
 
-def _what_failed(kind: str, name: str, seconds: float, error: Exception) -> str:
+def _what_failed(plugin: AgentPlugin, error: Exception) -> str:
     why = f"failed with {type(error).__name__}: {error}"
-    if isinstance(error, TimeoutError):
-        why = f"took longer than {seconds:g} s"
+    if isinstance(error, TimeoutError) and plugin.seconds is not None:
+        why = f"took longer than {plugin.seconds:g} s"
     return (
-        f"The plugin {name!r} of pipeline.{kind} {why}. The turn went on without it. Mend it, or "
-        "remove it from the configuration."
+        f"The plugin {plugin.name!r} of pipeline.{plugin.kind} {why}. The turn went on without it. "
+        "Mend it, or remove it from the configuration."
     )
 
 
@@ -406,11 +455,8 @@ class Remember:
             return []
         calls = [
             ProcessorCall("remember", {"fact": fact}, "the message asks to keep it")
-            for fact in asked_to_keep(message)
+            for fact in asked_to_keep(message, turn.previous)
         ]
-        if previous := previous_to_keep(message, turn.previous):
-            values = {"fact": previous}
-            calls.append(ProcessorCall("remember", values, "the message asks to keep it"))
         if before and is_correction(message):
             for fact in dict.fromkeys((*asked_to_keep(before), *lasting_facts(before))):
                 if right := put_right(fact, message):

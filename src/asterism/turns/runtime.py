@@ -35,7 +35,15 @@ from asterism.turns.context import (
 from asterism.turns.facts import FactReader
 from asterism.turns.lanes import Lanes, LocalLanes
 from asterism.turns.loop import run_turn
-from asterism.turns.turn import EMPTY_ANSWER, KEPT, Hub, StoppedBefore, Turn, TurnServices
+from asterism.turns.turn import (
+    EMPTY_ANSWER,
+    KEPT,
+    Hub,
+    StoppedBefore,
+    Turn,
+    TurnServices,
+    is_withheld,
+)
 from asterism.types.agents import (
     OWNER_ALONE,
     Account,
@@ -409,7 +417,7 @@ class Runtime:
         )
         problems: list[tuple[str, str]] = []
         calls: list[ProcessorCall] = []
-        if record is None and item is not None:
+        if record is None and item is not None and not is_withheld(item, presence.participants):
             if live.context.referable:
                 notes += await referred_to(live, text_of(item.body))
             added, calls = await self._process(live, item, presence, began, problems)
@@ -441,7 +449,7 @@ class Runtime:
         """Return what the processors of an agent tell it before a message, and call for it."""
         pipeline, search = self._services.pipeline, self._services.search
         has_passages = self._has_passages.pop(item.turn_id, None)
-        if pipeline is None or not pipeline.settings_of(live.agent.name).processors:
+        if pipeline is None or not pipeline.of(live.agent.name).processors:
             return [], []
         agent, context = live.agent, live.context
         models = self._services.models
@@ -523,7 +531,7 @@ class Runtime:
     async def _sections(self, live: LiveAgent) -> tuple[Section, ...]:
         """Return what plugins add to the prefix of an agent."""
         pipeline = self._services.pipeline
-        if pipeline is None or not pipeline.settings_of(live.agent.name).sections:
+        if pipeline is None or not pipeline.of(live.agent.name).sections:
             return ()
         now = self._services.clock()
         view = TurnView(live.agent, "", "", OWNER_ALONE, Trust.OWNER, now)

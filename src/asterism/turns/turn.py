@@ -24,10 +24,10 @@ import orjson
 
 from asterism.config.load import CurrentSettings, FixedSettings
 from asterism.errors import AsterismError, LaneLost, StoreError, StoreUnavailable
-from asterism.memory.facts import lasting_facts
 from asterism.memory.gate import facts
 from asterism.memory.gate.facts import FactChange, KeptFact
 from asterism.memory.gate.writer import WriteNeedsApproval, Writer
+from asterism.memory.keep import lasting_facts
 from asterism.permissions import Authority
 from asterism.permissions.readings import is_quoted_from
 from asterism.ports import Clock, ModelSource, ProcessorCall, Profile, TurnView
@@ -393,7 +393,6 @@ class Turn:
         self.ends_at = float("inf")
         self._partial: PartialReply | None = None
         self._page = PendingWrites()
-        self._message: str | None = None
         self._reservations: TurnBudget | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
         self.people = people
@@ -474,8 +473,8 @@ class Turn:
 
     def _body(self, item: InboxItem) -> bytes:
         """Return what opens the turn; what was planned among fewer people is not told to all."""
-        planned = planned_audience(item.participants)
-        if planned is None or self.context.participants.can_see(planned):
+        if not is_withheld(item, self.context.participants):
+            planned = planned_audience(item.participants)
             if planned is not None:
                 self.context.learn(Label(audience=planned))
             # Whoever hands something in, only the system speaks as the system.
@@ -582,35 +581,29 @@ class Turn:
                 self.recorded[draft.key] = self._page.drafts[place] = replace(draft, meta=meta)
         self.context.tail.drop_last(calls + 1)
 
-    @property
+    @cached_property
     def message(self) -> str:
         """The text of the message that opened the turn."""
         opening = self.recorded.get("in")
-        if opening is None:
-            return ""
-        if self._message is None:
-            self._message = text_of(opening.body)
-        return self._message
+        return text_of(opening.body) if opening is not None else ""
 
-    @property
+    @cached_property
     def may_tell_facts(self) -> bool:
         """Whether the owner has opened it, nobody else is present, and it is not just a word."""
+        message = self.message
         return (
-            self.context.participants.owner_alone
-            and self.speaker_trust is Trust.OWNER
+            self.speaker_trust is Trust.OWNER
             and self.schema is None
-            and not is_too_short(self.message)
-            and not self.message.startswith(SCHEDULED)
+            and self.context.participants.owner_alone
+            and not is_too_short(message)
+            and not message.startswith(SCHEDULED)
         )
 
     @property
     def remember_options(self) -> Mapping[str, Any] | None:
         """The options of what keeps facts by itself; None if the agent goes without it."""
         pipeline = self.services.pipeline
-        settings = pipeline.settings_of(self.agent.name) if pipeline is not None else None
-        if settings is None or "remember" not in settings.processors:
-            return None
-        return settings.options.of("remember")
+        return pipeline.of(self.agent.name).remember if pipeline is not None else None
 
     @property
     def view(self) -> TurnView:
@@ -996,6 +989,12 @@ class Turn:
         """Say something to the agent in the middle of its turn."""
         told = f"{MARK} {unmarked(text)}"  # it may quote others
         self.stage(EntryKind.MESSAGE, key, message_wire("user", told), meta=meta)
+
+
+def is_withheld(item: InboxItem, participants: Participants) -> bool:
+    """Tell whether what opens a turn was planned among fewer people than are present."""
+    planned = planned_audience(item.participants)
+    return planned is not None and not participants.can_see(planned)
 
 
 async def keep_facts(

@@ -280,6 +280,8 @@ def test_a_small_model_is_told_its_name_when_it_is_asked_for_it():
         (["My cat is called Miso."], "My cat sleeps.", []),
         (["My cat is called Miso."], "What is a comet?", []),
         (["My cat is called Miso."], "What should my cat eat?", []),
+        (["My cat is called Miso."], "For my quiz: what is the capital of Peru?", []),
+        (["My cat is called Miso."], "How old was he when he died?", []),
         (["Where is my cat?"], "How old is my cat?", []),
     ],
 )

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.memory.facts import is_question
+from asterism.memory.keep import is_question, sentences
 from asterism.models.embedded.supervisor import StopGeneration
 from asterism.ports import RequestPart
 from asterism.records import dataclass
@@ -93,6 +93,7 @@ _LANGUAGES = {
     "es": "Spanish",
     "fr": "French",
     "it": "Italian",
+    "nl": "Dutch",
     "pt": "Portuguese",
     "ja": "Japanese",
     "zh": "Chinese",
@@ -320,7 +321,7 @@ def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
         told: Whether the model is told something about the message anyway.
     """
     hints: list[str] = []
-    if not told and is_question(said) and _OWN.search(said) and not _ADVICE.search(said):
+    if not told and _asks_about_oneself(said):
         statements = [text for text in said_before if len(text) <= _MAX_QUOTED]
         statements = [text for text in statements if not text.rstrip().endswith(("?", "\uff1f"))]
         if statements:
@@ -332,14 +333,41 @@ def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
     return hints
 
 
-_OWN = re.compile(
-    r"\b(?:my|mine|our|(?:did|have|had|do|was|were|where|when) (?:i|we)|mein\w*|unser\w*"
-    r"|(?:hab|habe|hatte|bin|war|haben|hatten|waren) (?:ich|wir)|mis?|m[ií]os?|nuestr\w+"
-    r"|he|hemos|tengo|tenemos|dije|dej[eé]|puse|mon|ma|mes|notre|nos|ai-je|j'ai|avons-nous"
-    r"|mi[oae]i?|nostr\w|ho|abbiamo|meus?|minhas?|noss\w+|tenho|deixei)\b"
-    r"|私の|僕の|俺の|うちの|母の|父の|妹の|我的|我妈|我爸",
+def _asks_about_oneself(said: str) -> bool:
+    """Tell whether a message asks for a fact about the one who says it.
+
+    "For my quiz: what is the capital of Peru?" does not: what follows the question word counts.
+    """
+    if not is_question(said) or _ADVICE.search(said):
+        return False
+    asked = next((part for part in reversed(sentences(said)) if is_question(part)), said)
+    found = list(_ASKING_WORD.finditer(asked))
+    clause = asked[found[0].start() :] if found else re.split(r"[:;,–—]\s", asked)[-1]
+    own = _OWN.get(language_of(said))
+    return own is not None and own.search(clause) is not None
+
+
+_ASKING_WORD = re.compile(
+    r"\b(?:what|what's|whats|which|who|who's|whos|whose|when|when's|where|where's|how|do|did|does|is"
+    r"|was|are|were|have|had|wie|wer|wo|wann|was|welche\w*|hab\w*|hatte\w*|que|qué|qui[eé]n"
+    r"|cu[aá]ndo|d[oó]nde|cu[aá]l\w*|c[oó]mo|cu[aá]nt\w*|qui|quand|o[uù]|quel\w*|comment|combien|chi"
+    r"|dove|quando|quale|qual|come|quant\w*|quem|onde|como|wat|wie|waar|wanneer|welke?|hoe)\b",
     re.IGNORECASE,
 )
+_OWN = {
+    language: re.compile(pattern, re.IGNORECASE)
+    for language, pattern in {
+        "en": r"\b(?:my|mine|ours?|(?:did|have|had|do|was|were|where|when) (?:i|we))\b",
+        "de": r"\b(?:mein\w*|unser\w*|(?:hab|habe|hatte|bin|war|haben|hatten|waren) (?:ich|wir))\b",
+        "es": r"\b(?:mis?|m[ií][oa]s?|nuestr\w+|he|hemos|tengo|tenemos|dije|dej[eé]|puse)\b",
+        "fr": r"\b(?:mon|ma|mes|notre|nos|ai-je|j'ai|avons-nous)\b",
+        "it": r"\b(?:mi[oae]i?|nostr\w|ho|abbiamo)\b",
+        "pt": r"\b(?:meus?|minhas?|noss\w+|tenho|deixei)\b",
+        "nl": r"\b(?:mijn|m'n|ons|onze|(?:heb|had|ben|was) (?:ik|we|wij))\b",
+        "ja": "私の|僕の|俺の|うちの|母の|父の|妹の|姉の|兄の|弟の",
+        "zh": "我的|我妈|我爸",
+    }.items()
+}
 """How a question is about the one who asks it."""
 _WHETHER_KNOWN = re.compile(
     r"^\W*(?:(?:do|can|could) you (?:still )?(?:know|remember|recall|tell me)"

@@ -138,9 +138,9 @@ _ASKING = re.compile(
     r"|convert|solve|multiply|divide|split"
     r"|subtract|add|which|when|was|wie|wieviel|welche[rsn]?|wann|rechne|berechne|teile|addiere"
     r"|cuant[oa]s?|calcula|cual|que|combien|calcule|quel(?:le)?|quant[oaie]|calcola|qual|quais"
-    r"|hoeveel|suma\w*|somma\w*|soma|some|additionne|addiere)\b|何|いくつ|いくら|計算|多少|几|計算|计算|等于|は\s*$",
-    re.IGNORECASE,
+    r"|hoeveel|suma\w*|somma\w*|soma|some|additionne|addiere)\b|何|いくつ|いくら|計算|多少|几|計算|计算|等于|は\s*$"
 )
+"""In lower case, without accents."""
 _ONLY_A_SUM = re.compile(r"[\s\d.,+\-*/x×÷^()%=√]+\Z")
 
 
@@ -163,6 +163,8 @@ _FUNCTION_WORDS = {
     "des est-il sera jusqu je tu nous suis mes rappelle moi demain",
     "it": "quanto quanti e il la di per mio giorni oggi che quale sono fa fanno un una al del "
     "alle ore mancano mi si chiama come domani ricordami non con ho",
+    "nl": "wat is de het een van en hoe mijn ik heb hoeveel wanneer waar je jij dat niet voor met "
+    "zijn naar welke wie dag nog kun kan mij graag morgen vandaag om",
     "pt": "quanto quantos e o de para meu minha dias hoje qual sao que um uma ate horas como eu "
     "voce amanha nao esta",
 }
@@ -211,22 +213,23 @@ _CURRENCY = re.compile(
     r"[$€£¥]|(?<=\d) ?(?:euros?|eur|dollars?|dolares|usd|chf|franken|gbp|円|元)(?![a-z])"
 )
 _OPERATORS = {
-    "*": "times|multiplied by|mal|multipliziert mit|multiplicado por|por|fois|multiplie par"
-    "|moltiplicato per|per|volte|vezes|[x×✕·∙]|かける|掛ける|乗以|乘以|乘",
+    "*": "times|multiplied by|keer|maal|mal|multipliziert mit|multiplicado por|por|fois"
+    "|multiplie par|moltiplicato per|per|volte|vezes|[x×✕·∙]|かける|掛ける|乗以|乘以|乘",
     "+": "plus|added to|mas|mais|piu|たす|足す|加上|加",
     "-": "minus|less|weniger|menos|moins|meno|ひく|引く|减去|减|[−–]",
-    "/": "divided by|over|geteilt durch|durch|dividido entre|dividido por|entre|divise par|sur"
-    "|diviso per|diviso|わる|割る|除以|÷",
+    "/": "divided by|gedeeld door|over|geteilt durch|durch|dividido entre|dividido por|entre"
+    "|divise par|sur|diviso per|diviso|わる|割る|除以|÷",
     "^": r"to the power of|hoch|elevado a la|elevado a|puissance|alla|\*\*",
     "^2": "squared|al cuadrado|au carre|al quadrato|ao quadrado|zum quadrat|の[二2]乗|的平方",
     "^3": "cubed|al cubo|au cube|ao cubo|の[三3]乗|的立方",
-    "%": "percent|per cent|prozent|por ciento|pour cent|per cento|percento|por cento|パーセント|％",
+    "%": "percent|per cent|procent|prozent|por ciento|pour cent|per cento"
+    "|percento|por cento|パーセント|％",
 }
 _ROOT = (
     r"(?:the )?square root of|sqrt(?: of)?|(?:quadrat)?wurzel (?:aus|von)|raiz cuadrada de"
     r"|racine carree de|radice quadrata di|raiz quadrada de|√"
 )
-_OF = r"of|von|vom|de|du|des|del|della|di|do|da"
+_OF = r"of|van|von|vom|de|du|des|del|della|di|do|da"
 
 
 def _normalized(message: str, language: str) -> str:
@@ -236,7 +239,7 @@ def _normalized(message: str, language: str) -> str:
     text = re.sub(r"(?:^|(?<=\s))\(?\d\) ", " ; ", text)  # 1) of a list
     text = _number_words(" ".join(text.split()), language)
     text = _PLACES_WANTED.sub(" ", text)
-    continental = language in ("de", "es", "fr", "it", "pt")
+    continental = language in ("de", "es", "fr", "it", "nl", "pt")
     text = _WRITTEN_NUMBER.sub(
         lambda found: read_number(found[0], continental=continental) or found[0], text
     )
@@ -280,6 +283,8 @@ _UNITS_OF_WORDS = {
     "seize dix-sept dix-huit dix-neuf",
     "it": "zero _ due tre quattro cinque sei sette otto nove dieci undici dodici tredici "
     "quattordici quindici sedici diciassette diciotto diciannove",
+    "nl": "nul _ twee drie vier vijf zes zeven acht negen tien elf twaalf dertien veertien "
+    "vijftien zestien zeventien achttien negentien",
     "pt": "zero _ dois tres quatro cinco seis sete oito nove dez onze doze treze catorze quinze "
     "dezesseis dezessete dezoito dezenove",
 }
@@ -289,6 +294,7 @@ _TENS_OF_WORDS = {
     "es": "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa",
     "fr": "vingt trente quarante cinquante soixante",
     "it": "venti trenta quaranta cinquanta sessanta settanta ottanta novanta",
+    "nl": "twintig dertig veertig vijftig zestig zeventig tachtig negentig",
     "pt": "vinte trinta quarenta cinquenta sessenta setenta oitenta noventa",
 }
 _JOINED = {
@@ -297,6 +303,7 @@ _JOINED = {
     "pt": "{1} e {0}",
     "fr": "{1}-{0}",
     "it": "{1}{0}",
+    "nl": "{0}en{1}",
 }
 
 
