@@ -336,8 +336,13 @@ class TurnView:
     """How many tokens may be told about the message, so that the rest has room in the context."""
     in_context: Callable[[Hit], bool] = lambda _: False
     """Tells whether the model sees a hit of a search anyway."""
+    said_after: Callable[[Hit], Sequence[str]] = lambda _: ()
+    """Returns the next few messages of people after one that a search has found, where it is in the
+    present context: they may have put it right."""
     search: Callable[[Query], Awaitable[SearchResult]] | None = None
     """Searches the agent's memory for those present; None where there is nothing to search."""
+    notes: tuple[str, ...] = ()
+    """What processors have told before the message, for evaluators."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The plugin's table `[pipeline.options.<name>]`."""
 

@@ -615,10 +615,11 @@ def _read_rule(words: str) -> str | None:
 _TRANSLATIONS = {
     "aftertomorrow": "the day after tomorrow|day after tomorrow|ubermorgen|uebermorgen"
     "|pasado manana|apres-demain|apres demain|dopodomani|depois de amanha",
-    "tomorrow": "morgen|manana|demain|domani|amanha",
-    "today": "heute|hoy|aujourd'hui|oggi|hoje",
-    "tonight": "this evening|this night|heute abend|esta noche|ce soir|stasera|esta noite"
-    "|hoje a noite",
+    "tomorrow": "tmrw|tmr|tmw|tmrow|2moro|2morrow|tomorow|tommorow|tommorrow|morgen|manana|demain"
+    "|domani|amanha",
+    "today": "vandaag|heute|hoy|aujourd'hui|oggi|hoje",
+    "tonight": "tonite|vanavond|this evening|this night|heute abend|esta noche|ce soir|stasera"
+    "|esta noite|hoje a noite",
     "every": "each|jede|jeden|jeder|jedes|cada|todos los|todas las|todos os|todas as|tous les"
     "|toutes les|chaque|ogni|tutti i|tutte le|todo|toda",
     "every day": "daily|every single day|taglich|taeglich",
@@ -644,7 +645,9 @@ _TRANSLATIONS = {
     "|media hora|une demi-heure|une demi heure|mezz'ora|mezzora|meia hora",
     "15 minute": "a quarter of an hour|quarter of an hour|einer viertelstunde|un cuarto de hora"
     "|un quart d'heure|un quarto d'ora|um quarto de hora",
-    "90 minute": "an hour and a half|one hour and a half|one and a half hours",
+    "90 minute": "an hour and a half|one hour and a half|one and a half hours|1 and a half hours"
+    "|un'ora e mezza|una hora y media|une heure et demie|uma hora e meia|eineinhalb stunden"
+    "|anderthalb stunden|anderhalf uur",
     "second": "seconds|sec|secs|sekunde|sekunden|segundo|segundos|seconde|secondes|secondo|secondi",
     "minute": "minutes|min|mins|minuten|minuto|minutos|minuti",
     "hour": "hours|hr|hrs|stunde|stunden|hora|horas|heure|heures|ora|ore",

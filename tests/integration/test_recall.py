@@ -338,6 +338,38 @@ async def test_what_was_corrected_since_is_told_corrected(
     assert told_again(model.requests[2]) == [told]
 
 
+async def test_what_was_corrected_in_other_words_is_told_corrected(tmp_path: Path):
+    """A search for the question does not find the correction, which has none of its words."""
+    model = Small(["Nice!", "Oh.", "Fine.", "Well."])
+    async with open_home(tmp_path, model) as home:
+        aria = await home.agents.create("aria")
+        await aria.ask("Yoga is in studio 3 up on the first floor")
+        await aria.ask("ugh they moved us again. number 7 from now on")
+        await aria.ask("I made soup.")
+        await aria.ask("Which studio do I go to for yoga?")
+    (told,) = told_again(model.requests[3])
+    assert "studio 7 up on the first floor" in told
+    assert "studio 3" not in told
+
+
+@pytest.mark.promise("T6")
+@pytest.mark.parametrize(
+    ("question", "wrong", "right", "why"),
+    [
+        ("i get 14.85/hr and did 37.5 hrs, what's that", "That's it.", "556.875.", "= 556.875"),
+        ("Where are the blue plates?", "The blue plates are where.", "No idea.", "Do not repeat"),
+    ],
+)
+async def test_a_small_model_is_asked_again_when_it_leaves_out_a_result_or_repeats_the_question(
+    tmp_path: Path, question: str, wrong: str, right: str, why: str
+):
+    model = Small([wrong, right])
+    async with open_home(tmp_path, model) as home:
+        aria = await home.agents.create("aria")
+        assert (await aria.ask(question)).text == right
+        assert why in str(model.requests[1].messages[-1])
+
+
 async def test_notes_of_processors_are_not_found_as_if_somebody_had_said_them(tmp_path: Path):
     async with open_home(tmp_path, Small(["It is 391."])) as home:
         aria = await home.agents.create("aria")

@@ -257,3 +257,38 @@ def test_every_request_is_looked_at(data: st.DataObject):
         text = str(data.draw(st.from_regex(re.compile(request), fullmatch=True)))
         assert may_ask_to_keep(text), request
         assert may_ask_to_keep(text.upper()), request
+
+
+@pytest.mark.promise("M16")
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        ("pls save: gate code for the shed 7731", "gate code for the shed 7731"),
+        ("For future reference, Dad can't eat nuts.", "Dad can't eat nuts"),
+        ("Ganz wichtig, nicht vergessen: Finn mag keine Milch!", "Finn mag keine Milch"),
+        ("Toma nota: la llave está en el bote", "la llave está en el bote"),
+        ("save me a seat", ""),
+        ("The store closes at six.", ""),
+        ("log in to the router", ""),
+    ],
+)
+def test_requests_are_known_with_what_stands_in_front_of_them(message: str, kept: str):
+    assert asked_to_keep(message) == ([kept] if kept else [])
+
+
+@pytest.mark.promise("M17")
+@pytest.mark.parametrize(
+    ("said", "correction", "right"),
+    [
+        ("He comes on the 17th.", "scratch that, it's the 19th now", "He comes on the 19th."),
+        ("I take 25 mg.", "I misread the bottle, its 50", "I take 50 mg."),
+        (
+            "Das Fest ist am Freitag.",
+            "Es wurde verschoben, auf Samstag",
+            "Das Fest ist am Samstag.",
+        ),
+    ],
+)
+def test_what_has_changed_is_put_right(said: str, correction: str, right: str):
+    assert is_correction(correction)
+    assert put_right(said, correction) == right

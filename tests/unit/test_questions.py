@@ -264,3 +264,21 @@ def test_numbers_are_read_as_the_language_writes_them(
     written: str, continental: bool, number: str | None
 ):
     assert read_number(written, continental=continental) == number
+
+
+@pytest.mark.parametrize(
+    ("message", "result"),
+    [
+        ("i get 14.85/hr and did 37.5 hrs this wk, what's that before tax", "556.875"),
+        ("Ho comprato 3 chili e mezzo di ciliegie a 6,80 euro al chilo, quanto ho speso?", "23.8"),
+        ("How much is 2.5 kg of beef at 18.40 a kilo?", "46"),
+        ("3 nights at 85 euros a night, how much?", "255"),
+        ("Er hat 4 Std. 20 Min. gearbeitet und nimmt 54 € die Stunde. Wieviel macht das?", "234"),
+        ("The recipe serves 4 and asks for 350g of rice. We'll be 11. How much rice?", "962.5 g"),
+        ("hoeveel is vijfentwintig keer 12?", "300"),
+        ("wat is 15 procent van 80?", "12"),
+    ],
+)
+def test_rates_portions_and_halves_are_worked_out(message: str, result: str):
+    (fact,) = facts(message)
+    assert fact.endswith(f"= {result}")

@@ -522,7 +522,7 @@ class PipelineSettings(SettingsTable):
 
     processors: PluginNames = ("remember", "calculations", "reminders", "recall")
     sections: PluginNames = ()
-    evaluators: PluginNames = ("empty_answer", "refused_answer")
+    evaluators: PluginNames = ("empty_answer", "refused_answer", "unused_result")
     retries: Retries = 2
     seconds: Seconds = 10.0
     options: PluginOptions = PluginOptions.model_construct()

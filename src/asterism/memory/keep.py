@@ -54,6 +54,7 @@ class _KeepRules:
     lasting: re.Pattern[str]
     passing: re.Pattern[str]
     corrects: re.Pattern[str]
+    changed: re.Pattern[str]
     previous: re.Pattern[str]
 
 
@@ -76,6 +77,7 @@ def _keep_rules() -> _KeepRules:
     at_end: list[str] = []
     openings: list[str] = []
     corrects: list[str] = []
+    changed: list[str] = []
     previous: list[str] = []
     for name, rules in languages.items():
         # Words end where a letter does not follow, in scripts that part them.
@@ -92,6 +94,7 @@ def _keep_rules() -> _KeepRules:
         previous.append(f"{start}{_one_of(rules['previous'])}")
         openings += [polite] if polite else []
         corrects.append(_one_of(rules["corrects"], end))
+        changed += [f"(?<!\\w){word}{end}" if end else word for word in rules["changed"]]
     return _KeepRules(
         re.compile(_one_of(requests), re.IGNORECASE),
         re.compile(
@@ -102,6 +105,7 @@ def _keep_rules() -> _KeepRules:
         re.compile(_one_of(passing), re.IGNORECASE),
         # One opening for all languages: this is asked of every message.
         re.compile(f"{_SIGH}{_one_of(openings)}*{_one_of(corrects)}", re.IGNORECASE),
+        re.compile(_one_of(changed), re.IGNORECASE),
         re.compile(
             rf"{_one_of(previous)}(?P<more>,.{{3,80}})?[,\s]*(?:please|bitte|por favor|stp"
             rf"|svp)?[\s.!。！]*",
@@ -156,21 +160,19 @@ _LIST_ITEM = re.compile(
 """What stands between the things that a message asks for."""
 
 
-_IN_REQUESTS = (
-    *("reme", "remm", "memori", "mind", "forget", "note", "notier", "save"),
-    *("keep", "write", "jot", "merk", "vergiss", "denk", "behalt", "schreib", "souv", "rappel"),
-    *("retien", "reten", "oubli", "reco", "recu", "acuérd", "acuerd", "olvid", "apunt", "apúnt"),
-    *("anot", "anót", "cuenta", "ricord", "tieni", "dimentic", "segn", "annot", "lembr", "esque"),
-    *("onthou", "vergeet", "noteer", "pamięt", "zapom", "zanot", "запом", "забуд", "запиш"),
-    *("记", "記", "覚", "メモ", "憶"),
+_IN_REQUESTS = re.compile(
+    r"rem[em]|memor|mind|forg|not|save|keep|write|jot|referen|record|info|import|store|log|merk"
+    r"|verg|denk|behalt|schr|speicher|später|protokoll|souv|rappel|reti?en|oubli|plus tard|mémoire"
+    r"|tête|rec[ou]|acu[eé]rd|olvid|ap[uú]nt|an[oó]t|cuenta|guard|conste|ricord|tieni|dimentic"
+    r"|segn|salva|lembr|esque|onthou|sla op|later|pamięt|zapom|zanot|запом|забуд|запиш"
+    r"|记|記|覚|メモ|憶"
 )
-"""Every request of `keep.toml` has one of these in it."""
+"""Every request of `keep.toml` has one of these in it, in lower case."""
 
 
 def may_ask_to_keep(text: str) -> bool:
     """Tell whether a message may have a request; of most, this is known at once."""
-    lower = text.lower()
-    return any(part in lower for part in _IN_REQUESTS)
+    return _IN_REQUESTS.search(text.lower()) is not None
 
 
 def _said_before(own: Sequence[str], before: Sequence[str], match: re.Match[str]) -> str:
@@ -270,7 +272,12 @@ def is_correction(text: str) -> bool:
     plain = text.strip().replace("’", "'")
     if not plain or len(plain) > _MAX_CORRECTION or plain[-1] in "?？؟":
         return False
-    return _keep_rules().corrects.match(plain) is not None or correction_in(plain) is not None
+    rules = _keep_rules()
+    return (
+        rules.corrects.match(plain) is not None
+        or correction_in(plain) is not None
+        or rules.changed.search(plain) is not None
+    )
 
 
 def is_question(text: str) -> bool:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -77,6 +78,8 @@ _COMPARED = 300
 _NOTES_SHARE = 0.1
 """How much of a context what is told about a message may fill."""
 _OF_AGENT, _OF_USER = b'{"role":"assistant"', b'{"role":"user"'
+_FOLLOWING = 4
+"""How many messages after one may put it right."""
 _LOOKED_BACK = 24
 """How many messages are looked at for the latest exchange."""
 ANY_PROFILE = Profile()
@@ -239,6 +242,15 @@ class Context:
             return orjson.dumps(hit.text[:_COMPARED])[1:-1] in sent[0]
 
         return is_sent
+
+    def said_after(self, hit: Hit) -> list[str]:
+        """Return the next few messages of people after one that a search has found."""
+        wanted = orjson.dumps(hit.text[:_COMPARED])[1:-1]
+        wires = self.tail.wires
+        place = next((place for place, wire in enumerate(wires) if wanted in wire), len(wires))
+        texts = (text_of(wire) for wire in wires[place + 1 :] if wire.startswith(_OF_USER))
+        said = (without_stamp(text) if self.zone else text for text in texts)
+        return list(islice((text for text in said if not text.startswith(MARK)), _FOLLOWING))
 
     def room_for_notes(self, profile: Profile) -> int:
         """Return how many tokens may be told about a message to a model with this profile."""

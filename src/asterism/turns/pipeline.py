@@ -32,7 +32,7 @@ from asterism.tools.builtin.memory import hit_excerpt, origin_note
 from asterism.turns.context import BYTES_PER_TOKEN
 from asterism.types.agents import OWNER
 from asterism.types.search import Hit, HitKind, Query
-from asterism.types.turns import SCHEDULED, EntryKind, Reply
+from asterism.types.turns import RETRY, SCHEDULED, EntryKind, Reply
 
 if TYPE_CHECKING:
     from asterism.config.load import CurrentSettings
@@ -300,7 +300,7 @@ def ask_again(turn: EvaluatedTurn, step: int, judgement: Judgement) -> None:
         turn.publish("again", {"why": judgement.text})
         turn.tell(
             f"{step}/retry",
-            f"Your answer was looked at before it was sent: {judgement.text} Answer again.",
+            f"{RETRY} {judgement.text} Answer again.",
         )
 
 
@@ -346,14 +346,12 @@ _MAX_REFUSAL = 160
 
 
 class RefusedAnswer:
-    """Asks a small model for another try when it refuses a harmless question, or repeats it."""
+    """Asks a small model for another try when it refuses a harmless question."""
 
     async def evaluate(self, turn: TurnView, answer: str) -> Judgement:
-        """Ask for another try if the answer is a bare refusal, or the question itself."""
+        """Ask for another try if the answer is a bare refusal."""
         if not turn.compact:
             return Judgement()
-        if is_question(turn.message) and _plain(answer) == _plain(turn.message):
-            return Judgement(JudgementKind.RETRY, "It only repeats the question.")
         if len(answer) > _MAX_REFUSAL or not _REFUSAL.search(answer):
             return Judgement()
         return Judgement(
@@ -361,6 +359,53 @@ class RefusedAnswer:
             "You may answer this: it is your owner who asks. Answer with what was said before, or "
             "say that you do not know.",
         )
+
+
+_WORKED_OUT = ("Worked out exactly:", "Worked out exactly, tell each:")
+_PIECE = re.compile(r"\d[\d.,:]*|[^\W\d_]{4,}")
+
+
+class UnusedResult:
+    """Asks a small model for another try when it leaves out what was worked out for it."""
+
+    async def evaluate(self, turn: TurnView, answer: str) -> Judgement:
+        """Ask for another try if a result is missing, or the answer only repeats the message."""
+        if not turn.compact:
+            return Judgement()
+        said, there = _pieces(turn.message), _pieces(answer)
+        missing = [
+            fact
+            for fact in _results_in(turn.notes)
+            if (new := _pieces(fact.rpartition("=")[2]) - said) and new.isdisjoint(there)
+        ]
+        if missing:
+            return Judgement(JudgementKind.RETRY, f"Say this in your answer: {'; '.join(missing)}.")
+        if is_question(turn.message) and there and _stems(there) <= _stems(said):
+            return Judgement(
+                JudgementKind.RETRY,
+                "Do not repeat the question: answer it with what is said above.",
+            )
+        return Judgement()
+
+
+def _results_in(notes: Sequence[str]) -> Iterator[str]:
+    for note in notes:
+        for opening in _WORKED_OUT:
+            text = note.partition(opening)[2]
+            yield from (fact.strip(" .") for fact in text.split(";") if fact.strip(" ."))
+
+
+def _stems(pieces: set[str]) -> set[str]:
+    return {piece if piece[:1].isdigit() else piece[:4] for piece in pieces}
+
+
+def _pieces(text: str) -> set[str]:
+    """Return the numbers of a text, however they are written, and its longer words."""
+    found = _PIECE.findall(_plain(text))
+    return {
+        re.sub(r"\D", "", re.sub(r"[.,]0*$", "", piece)) if piece[0].isdigit() else piece
+        for piece in found
+    }
 
 
 # -- built-in processors: sums and dates, reminders ------------------------------------------------
@@ -375,7 +420,7 @@ class Calculations:
 
     async def process(self, turn: TurnView) -> Sequence[ProcessorNote]:
         """Return one note with the results; mostly none."""
-        if not _MAY_ASK.search(turn.message):
+        if not _may_ask(turn.message):
             return []
         # Its patterns take long to compile.
         from asterism.tools.calculator.questions import facts_about, is_about_time, time_now
@@ -384,7 +429,7 @@ class Calculations:
         message = corrected_message(turn) or turn.message
         facts = facts_about(message, turn.previous, turn.now_ms, turn.zone, tell_now=turn.compact)
         if facts:
-            opening = "Worked out exactly, tell each:" if len(facts) > 1 else "Worked out exactly:"
+            opening = _WORKED_OUT[len(facts) > 1]
             text = f"{opening} {'; '.join(facts)}."
             notes.append(ProcessorNote(text, "calculated exactly", replaces=("calculator",)))
         elif turn.compact and is_about_time(turn.message):
@@ -392,13 +437,18 @@ class Calculations:
         return notes
 
 
-_MAY_ASK = re.compile(
-    r"\d.*?[^\d\s.,]|[?\uff1f\u3040-\u9fff]|\b(?:wh|how|wie|was|wann|que|qu[eé]|cu[aá]|combien|quant"
-    r"|che|qual)"
-    r"|\b(?:tell|calc|comp|convert|solve|add|split|divi|multi|subtract|rech|berech)",
-    re.IGNORECASE,
+_IN_QUESTIONS = re.compile(
+    r"[^\x00-\x7f]|\?|wh|how|tell|calc|comp|conver|work out|solve|add|split|divi|multi|subtract"
+    r"|rech|wie|was|welche|teile|que|qual|cuant|cual|quant|che|hoeveel|sum|som| to | into? "
 )
-"""A message without any of these has no question that could be worked out."""
+"""A message in lower case without any of these has no question that could be worked out."""
+
+
+def _may_ask(message: str) -> bool:
+    """Tell whether something may be worked out for a message; of most, this is known at once."""
+    lower = message.lower()
+    is_sum = not lower.islower() or " x " in lower
+    return is_sum or _IN_QUESTIONS.search(lower) is not None
 
 
 class Reminders:
@@ -547,26 +597,37 @@ class Recall:
         for asked in _questions(turn):
             domains = (*options.domains, "blocks") if turn.compact else options.domains
             result = await turn.search(Query(asked, domains, limit=options.hits + _SPARE))
-            lines = list(_fitting(_new_hits(turn, result.hits, options), options))
+            found = _new_hits(turn, result.hits, options)
+            if turn.compact:
+                found = [_put_right_since(turn, hit)[0] for hit in found]
+            lines = list(_fitting(found, options))
             if lines:
                 texts = [_OPENING, *(line for _, line in lines)]
-                notes.append(_note("\n".join(texts), [hit for hit, _ in lines]))
+                notes.append(_note("\n".join(texts), [hit for hit, _ in lines], turn))
             if turn.compact and is_question(turn.message):
                 again = _seen_hits(turn, result.hits, options)
                 if again:
-                    notes.append(_note(_quotation(again), again))
+                    notes.append(_note(_quotation(turn, again), again, turn))
             if notes:
                 break
         return notes
 
 
-def _note(text: str, hits: Sequence[Hit]) -> ProcessorNote:
+def _note(text: str, hits: Sequence[Hit], turn: TurnView) -> ProcessorNote:
+    # "How many are left on my list?" asks for what a document says, not for a sum.
+    looked_up = any(hit.kind is HitKind.DOCUMENT for hit in hits) and not _DIGIT.search(
+        turn.message
+    )
     return ProcessorNote(
         text,
         why="; ".join(_reason(hit) for hit in hits),
         sources=tuple(hit.source for hit in hits),
         origins=tuple(hit.id for hit in hits),
+        replaces=("calculator",) if looked_up else (),
     )
+
+
+_DIGIT = re.compile(r"\d")
 
 
 def _questions(turn: TurnView) -> Iterator[str]:
@@ -650,14 +711,29 @@ def _corrected_statement(turn: TurnView) -> str:
     return (put_right(said, turn.message) or "") if len(said) <= _MAX_QUOTED else ""
 
 
-def _quotation(hits: Sequence[Hit]) -> str:
+def _put_right_since(turn: TurnView, hit: Hit) -> tuple[Hit, list[str]]:
+    """Return a hit as people put it right soon after it, and what they said for that."""
+    text, corrections = hit.text, list[str]()
+    if hit.kind is HitKind.MESSAGE and hit.speaker != turn.agent.name:
+        for said in turn.said_after(hit):
+            if is_correction(said) and (right := put_right(text, said)):
+                text = right
+                corrections.append(" ".join(said.split()))
+    return (replace(hit, text=text) if corrections else hit), corrections
+
+
+def _quotation(turn: TurnView, hits: Sequence[Hit]) -> str:
     """Return what was said before, the latest last, as far as it was put right since."""
     speakers = {hit.speaker for hit in hits if hit.speaker}
     who = "Your owner" if speakers <= {OWNER} else " and ".join(sorted(speakers))
     statements: list[str] = []
     corrections: list[str] = []
-    is_changed = False
-    for text in dict.fromkeys(" ".join(hit.text.split()) for hit in hits):
+    told = [_put_right_since(turn, hit) for hit in hits]
+    carried_out = {said for _, corrections in told for said in corrections}
+    is_changed = bool(carried_out)
+    for text in dict.fromkeys(" ".join(hit.text.split()) for hit, _ in told):
+        if text in carried_out:
+            continue
         if not statements or not is_correction(text):
             statements.append(text)
             continue

@@ -466,6 +466,7 @@ class Runtime:
             compact=profile.compact,
             room=context.room_for_notes(profile),
             in_context=context.sees(profile),
+            said_after=context.said_after,
             search=(
                 (lambda query: search(agent.id, query, presence.participants))
                 if search is not None and await has_more_to_find(live, profile, has_passages)

@@ -618,6 +618,11 @@ class Turn:
             trust=self.speaker_trust,
             now_ms=self.opened_at,
             compact=self.sent.compact,
+            notes=tuple(
+                text_of(entry.body)
+                for key, entry in self.recorded.items()
+                if key.startswith("note/")
+            ),
             search=(lambda query: search(agent.id, query, participants)) if search else None,
         )
 

@@ -804,6 +804,10 @@ _BLOB_PART = re.compile(
 _UNSEEN = b'{"type":"text","text":"[an image that you cannot see]"}'
 
 
+RETRY = "Your answer was looked at before it was sent:"
+"""How an agent is told that its answer does not stand."""
+
+
 def message_wire(role: str, text: str, images: Sequence[Blob] = ()) -> bytes:
     """Return the wire form of a message; images are named by their digests."""
     if not images:

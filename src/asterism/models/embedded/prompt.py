@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.memory.keep import is_question, sentences
+from asterism.memory.keep import is_correction, is_question, put_right, sentences
 from asterism.models.embedded.supervisor import StopGeneration
 from asterism.ports import RequestPart
 from asterism.records import dataclass
 from asterism.tools.calculator.questions import language_of
-from asterism.types.turns import MARK, Call, Reply, without_stamp
+from asterism.types.turns import MARK, RETRY, Call, Reply, without_stamp
 
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
@@ -64,7 +64,14 @@ _STYLE = (
     "you do not know."
 )
 _TIME_TOLD = f"{MARK} Now it is "
-_UNKNOWN = f"{MARK} Your owner has not told you this: say that you do not know."
+_RETRY = f"{MARK} {RETRY} "
+_UNTOLD = f"{MARK} Your owner has not told you this"
+_UNKNOWN = f"{_UNTOLD}: say that you do not know."
+_UNSEEN = (
+    f"{MARK} You cannot see what happens around your owner. If it is not said above, say that you "
+    "do not know."
+)
+_TOLD = f"{MARK} Your owner tells you this. Reply to it in a few words."
 _MAY_BE_KNOWN = (
     f"{MARK} If it is said above, answer with that. If not, say that you do not know it."
 )
@@ -74,8 +81,8 @@ _PLAIN_EXAMPLES = (
     ("assistant", "わかりません。まだ教えてもらっていません。"),
     ("user", f"¿Cuál es mi comida favorita?\n{_UNKNOWN}"),
     ("assistant", "No lo sé, todavía no me lo has dicho."),
-    ("user", "Heute war viel los."),
-    ("assistant", "Dann wünsche ich dir einen ruhigen Abend!"),
+    ("user", f"Wann hat meine Tante Geburtstag?\n{_UNKNOWN}"),
+    ("assistant", "Das weiß ich nicht, du hast es mir noch nicht gesagt."),
     ("user", f"Which weekday was that, and how long ago is it?\n{_WORKED_OUT}"),
     ("assistant", "It was a Sunday, and it is a week ago."),
     ("user", "The neighbours expect snow, but we hope for sun."),
@@ -259,9 +266,15 @@ def _add_conversation(
     called: dict[str, str] = {}
     notes: list[str] = []
     said_before: list[str] = []
-    for message in conversation:
+    for place, message in enumerate(conversation):
         role, text = str(message.get("role")), _text(message.get("content"))
-        if role == "user" and text.startswith(MARK):
+        if _is_rejected(conversation, place):
+            continue
+        if role == "user" and text.startswith(_RETRY):
+            messages.add(
+                "user", f"{MARK} {text.removeprefix(_RETRY).removesuffix('Answer again.')}"
+            )
+        elif role == "user" and text.startswith(MARK):
             # It counts for the message behind it, and a small model heeds what it reads last.
             notes.append(text)
         elif role in ("assistant", "tool"):
@@ -282,7 +295,10 @@ def _add_conversation(
             messages.add("user", said)
             if not summaries and role == "user":
                 told = any(not note.startswith(_TIME_TOLD) for note in notes)
-                notes += _hints(said, said_before, told=told)
+                hints = _hints(said, said_before, told=told)
+                if any(hint.startswith(_UNTOLD) for hint in hints):
+                    notes.clear()  # with the time, a small model makes something up for it
+                notes += hints
                 if own_name and _NAME_ASKED.search(said):
                     notes.append(f"{MARK} You are {own_name}.")
                 english = language_of(said) == "en"
@@ -295,6 +311,14 @@ def _add_conversation(
                 messages.add("user", note)
     messages.add_all("user", notes)
     return introduced
+
+
+def _is_rejected(conversation: list[dict[str, Any]], place: int) -> bool:
+    """Tell whether a message is an answer that did not stand: a small model would say it again."""
+    if conversation[place].get("role") != "assistant" or place + 1 >= len(conversation):
+        return False
+    following = conversation[place + 1]
+    return _is_note(following, text := _text(following.get("content"))) and text.startswith(_RETRY)
 
 
 def _then(tool: str) -> str:
@@ -324,13 +348,30 @@ def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
     if not told and _asks_about_oneself(said):
         statements = [text for text in said_before if len(text) <= _MAX_QUOTED]
         statements = [text for text in statements if not text.rstrip().endswith(("?", "\uff1f"))]
+        statements = _as_corrected(statements)
         if statements:
             quoted = "; ".join(f'"{text}"' for text in statements[-_MAX_QUOTES:])
             hints.append(f"{MARK} Your owner said before: {quoted}")
         hints.append(_MAY_BE_KNOWN if statements else _UNKNOWN)
+    elif not told and _HAPPENING.match(said) and is_question(said):
+        hints.append(_UNSEEN if said_before else _UNKNOWN)
+    elif not is_question(said) and _OWN_THING.match(said):
+        hints.append(_TOLD)
     if language := _LANGUAGES.get(language_of(said, least=2)):
         hints.append(f"(Answer in {language}.)")
     return hints
+
+
+def _as_corrected(statements: list[str]) -> list[str]:
+    """Return statements, those put right that a later one corrects."""
+    found: list[str] = []
+    for text in statements:
+        right = put_right(found[-1], text) if found and is_correction(text) else None
+        if right:
+            found[-1] = right
+        else:
+            found.append(text)
+    return found
 
 
 def _asks_about_oneself(said: str) -> bool:
@@ -347,6 +388,23 @@ def _asks_about_oneself(said: str) -> bool:
     return own is not None and own.search(clause) is not None
 
 
+_HAPPENING = re.compile(
+    r"\W*(?:(?:did|has|have|is|are|was|were) (?:the|my|our|any\w*|some\w*|he|she|they)\b.*"
+    r"\b(?:yet|today|now|already|this morning|tonight|still|here)\b"
+    r"|(?:ist|sind|war|hat|haben) .*\b(?:schon|heute|gerade|jetzt|noch)\b"
+    r"|(?:ha|han|est[aá]n?) .*\b(?:ya|hoy|ahora|todav[ií]a)\b"
+    r"|(?:est-ce que|est|a|ont) .*\b(?:d[eé]j[aà]|aujourd'hui|maintenant|encore)\b"
+    r"|(?:[eè]|ha|hanno|sono) .*\b(?:gi[aà]|oggi|adesso|ancora)\b"
+    r"|(?:is|zijn|heeft|was) .*\b(?:al|vandaag|nu|nog)\b)",
+    re.IGNORECASE,
+)
+"""How a question is about what happens just now where its owner is."""
+_OWN_THING = re.compile(
+    r"\W*(?:my|our|meine?|unsere?|mi|mis|nuestr\w+|mon|ma|mes|notre|nos|il mio|la mia|i miei|le mie"
+    r"|o meu|a minha|meus?|minhas?|mijn|onze|私の|うちの|我的)\b",
+    re.IGNORECASE,
+)
+"""How a statement about something of its owner begins."""
 _ASKING_WORD = re.compile(
     r"\b(?:what|what's|whats|which|who|who's|whos|whose|when|when's|where|where's|how|do|did|does|is"
     r"|was|are|were|have|had|wie|wer|wo|wann|was|welche\w*|hab\w*|hatte\w*|que|qué|qui[eé]n"
@@ -692,8 +750,12 @@ def describe(request: ModelRequest) -> list[RequestPart]:
         parts.append(RequestPart("examples", told, why, messages=len(examples)))
     waiting: list[int] = []
     for place in range(first, len(given)):
+        if _is_rejected(given, place):
+            parts.append(RequestPart("message", "", "it did not stand", message=place))
+            continue
         waiting.append(place)
-        if _is_note(given[place], texts[place]) and place + 1 < len(given):
+        is_note = _is_note(given[place], texts[place]) and not texts[place].startswith(_RETRY)
+        if is_note and place + 1 < len(given):
             continue
         longer = _prompt_texts(replace(request, messages=request.messages[: place + 1]))
         added = _added(known, longer)

@@ -42,6 +42,8 @@ _REMINDER = (
     r"|want"
     r"|give me|send me|like|get)\b[\w' ]{0,20}\b(?:reminder|nudge)\b"
     r"|\bdon'?t let me forget\b|\b(?:set|start) (?:an?|the) [\w ]{0,15}?(?:timer|alarm)\b"
+    r"|\b(?:gib|gebt|geben|sag|sagt|sagen)\b[^.?!]{0,60}\bbescheid\b|\bbescheid (?:geben|sagen)\b"
+    r"|\blaat (?:me|mij|het me) weten\b|\blet me know (?:at|in|on|tomorrow|tonight|by) "
     r"|\berinner\w* (?:mich|uns)\b|\bweck\w* (?:mich|uns)\b"
     r"|\bstell\w* [\w ]{0,20}(?:timer|wecker)\b"
     r"|\brecu[eé]rda(?:me|nos)\b|\brecu[eé]rdeme\b|\bav[ií]same\b|\bdespi[eé]rtame\b"

@@ -69,7 +69,7 @@ def facts_about(
         return []
     question = _question(message, previous, to_datetime(now, zone_named(zone)))
     found: list[str] = []
-    for rule in (_sums, _percentages, _rates, _proportions, _prices, _shares):
+    for rule in _RULES:
         found += (fact for fact in rule(question) if fact not in found)
     converted = [] if asks_for_a_day(question.text) else list(_conversions(question))
     found += converted
@@ -158,15 +158,18 @@ _FUNCTION_WORDS = {
     "um zwei mich dich du hat meine morgen erinnere an nach es nicht heisst welche "
     "welchem wer wo auf zu",
     "es": "que cuanto cuantos cuantas es el la los de y por para mi dias hoy cual son hasta un "
-    "cuesta en del al como se esta recuerdame manana he ha con sumame suma porfa dime una las",
+    "cuesta en del al como se esta recuerdame manana he ha con sumame suma porfa dime una las lo "
+    "donde cuando quien me te su sus mis yo no si pero le nos fue era",
     "fr": "quel quelle combien est le la les de et pour mon ma jours fait font dans un une du "
-    "des est-il sera jusqu je tu nous suis mes rappelle moi demain",
+    "des est-il sera jusqu je tu nous suis mes rappelle moi demain il elle on se ou deja ce cette "
+    "ne pas sur avec au aux vous son sa ses en y a-t-il ai as ont etait quand qui quoi comment",
     "it": "quanto quanti e il la di per mio giorni oggi che quale sono fa fanno un una al del "
-    "alle ore mancano mi si chiama come domani ricordami non con ho",
+    "alle ore mancano mi si chiama come domani ricordami non con ho ha dove quando chi cosa era "
+    "nel della dei le lo questo sul sulla",
     "nl": "wat is de het een van en hoe mijn ik heb hoeveel wanneer waar je jij dat niet voor met "
     "zijn naar welke wie dag nog kun kan mij graag morgen vandaag om",
     "pt": "quanto quantos e o de para meu minha dias hoje qual sao que um uma ate horas como eu "
-    "voce amanha nao esta",
+    "voce amanha nao esta onde quando quem da do em na no se me lhe foi era os as com por",
 }
 
 
@@ -239,6 +242,12 @@ def _normalized(message: str, language: str) -> str:
     text = re.sub(r"(?:^|(?<=\s))\(?\d\) ", " ; ", text)  # 1) of a list
     text = _number_words(" ".join(text.split()), language)
     text = _PLACES_WANTED.sub(" ", text)
+    text = re.sub(r"\b(?:anderthalb|eineinhalb|anderhalf)\b", "1.5", text)
+    text = re.sub(
+        r"(?<![\w.,])(\d+) ([^\W\d_]+) (?:e mezz[oa]|y medi[oa]|et demie?|e mei[oa]|and a half)\b",
+        r"\1.5 \2",
+        text,
+    )
     continental = language in ("de", "es", "fr", "it", "nl", "pt")
     text = _WRITTEN_NUMBER.sub(
         lambda found: read_number(found[0], continental=continental) or found[0], text
@@ -548,15 +557,18 @@ _PERIOD = {
     "week": "week|woche|semana|semaine|settimana",
     "month": "month|monat|mes|mois|mese",
     "year": "year|jahr|ano|an|annee|anno",
-    "hour": "hour|stunde|hora|heure|ora",
+    "hour": "hour|hr|h|stunde|std|hora|heure|ora|uur",
 }
-_EACH = r"a|an|per|each|every|pro|im|in der|jeden|jede|je|al|a la|por|cada|par|chaque|all'|ogni|a"
+_EACH = (
+    r"(?:an?|the|die|der|das|le|la|el|il|per|each|every|pro|im|in der|jeden|jede|je|al|a la|por"
+    r"|cada|par|chaque|ogni)\b|(?:al)?l'"
+)
 _PLURAL_PERIODS = {
     "day": "days?|tage?n?|dias?|jours?|giorn[oi]",
     "week": "weeks?|wochen?|semanas?|semaines?|settiman[ae]",
     "month": "months?|monate?n?|mes(?:es)?|mois|mes[ei]",
     "year": "years?|jahre?n?|anos?|ans?|annees?|ann[oi]",
-    "hour": "hours?|stunden?|horas?|heures?|or[ae]",
+    "hour": "hours?|hrs?|stunden?|std|horas?|heures?|or[ae]|uren|uur",
     "minute": "minutes?|minuten?|minutos?|minut[oi]|mins?",
     "second": "seconds?|sekunden?|segundos?|secondes?|second[oi]|secs?",
 }
@@ -567,7 +579,7 @@ def _rates(question: Question) -> Iterator[str]:
     """Return what so much a month comes to in some years and months."""
     text = question.text
     each = "|".join(f"(?P<{unit}>{words})" for unit, words in _PERIOD.items())
-    rate = re.search(rf"({_NUMBER})[^\d.?!]{{0,25}}?\b(?:{_EACH}) ?(?:{each})\b", text)
+    rate = re.search(rf"({_NUMBER})(?:[^\d.?!]{{0,25}}?\b(?:{_EACH}) ?| ?/ ?)(?:{each})\b", text)
     if rate is None:
         return
     unit = next(name for name in _PERIOD if rate[name] is not None)
@@ -577,6 +589,10 @@ def _rates(question: Question) -> Iterator[str]:
     count = _in_unit(spans[0], unit)
     if count is not None and (result := _calculate(f"{rate[1]} * {count}")) is not None:
         yield f"{rate[1]} a {unit} for {count} {unit}s = {rate[1]} * {count} = {result}"
+    elif count is None and unit == "hour" and {name for _, name in spans[0]} <= {"hour", "minute"}:
+        minutes = " + ".join(f"{n} * 60" if name == "hour" else n for n, name in spans[0])
+        if (result := _calculate(f"{rate[1]} * ({minutes}) / 60")) is not None:
+            yield f"{rate[1]} an hour * ({minutes}) minutes / 60 = {result}"
 
 
 Span = tuple[tuple[str, str], ...]
@@ -590,7 +606,9 @@ def _durations(text: str) -> list[Span]:
     end = -1
     for match in re.finditer(rf"(?<![\w.])(\d+(?:\.\d+)?) ?(?:(?:{part})\b|(?P<h>h)\b)", text):
         unit = next((name for name in _PLURAL_PERIODS if match[name] is not None), "hour")
-        joined = end >= 0 and re.fullmatch(r"[ ,]*(?:and|und|y|et|e)? *", text[end : match.start()])
+        joined = end >= 0 and re.fullmatch(
+            r"[ .,]*(?:and|und|y|et|e)? *", text[end : match.start()]
+        )
         if joined:
             found[-1].append((match[1], unit))
         else:
@@ -659,7 +677,9 @@ _PEOPLE = (
 )
 _COUNT_OF_PEOPLE = re.compile(
     rf"({_NUMBER}) (?:\w+ ){{0,1}}{_PEOPLE}\b|\b(?:the )?({_NUMBER}) of us\b"
-    rf"|\b(?:we (?:are|were)|we're|wir (?:sind|waren)|(?:somos|eramos|estamos)|on (?:est|etait)"
+    rf"|\b(?:we (?:are|were|will be)|we're|we'll be|there(?:'ll| will) be|wir (?:sind|waren)"
+    rf"|(?:somos|eramos|estamos)"
+    rf"|on (?:est|etait)"
     rf"|nous (?:sommes|etions)"
     rf"|(?:siamo|eravamo)(?: in)?|(?:somos|eramos)(?: em)?) ({_NUMBER})\b"
     rf"|\b(?:zu|unter|between|among|entre|in|fra|tra) ({_NUMBER})(?: of us| personen| personas"
@@ -690,6 +710,48 @@ def _shares(question: Question) -> Iterator[str]:
     amounts.remove(counts[0])
     if (result := _calculate(f"{amounts[0]} / {counts[0]}")) is not None:
         yield f"{amounts[0]} / {counts[0]} = {result} for each"
+
+
+def _unit_prices(question: Question) -> Iterator[str]:
+    """Return what an amount costs of which the price of a unit is told: "3 kilos at 7 a kilo"."""
+    text = re.sub(r"\b(?:kgs?|chil[oi]|quilos?|kilogram\w*)\b", "kilo", question.text)
+    if len(re.findall(_NUMBER, text)) != 2 or "%" in text or not _AMOUNT_ASKED.search(text):
+        return
+    word = r"[^\W\d_]{2,}"
+    rate = re.search(rf"({_NUMBER})(?:[^\d.?!]{{0,12}}?\b(?:{_EACH}) ?| ?/ ?)({word})", text)
+    if rate is None or any(re.fullmatch(words, rate[2]) for words in _PERIOD.values()):
+        return
+    rest = text[: rate.start()] + " ; " + text[rate.end() :]
+    amount = re.search(rf"({_NUMBER}) ?({word})", rest)
+    if amount is None or not _same_word(rate[2], amount[2]):
+        return
+    if (result := _calculate(f"{amount[1]} * {rate[1]}")) is not None:
+        yield f"{amount[1]} * {rate[1]} = {result}"
+
+
+_RECIPE = re.compile(
+    rf"\b(?:serves?|feeds?|(?:recipe|rezept|receta|recette|ricetta|receita|recept)\b[^\d.?!]{{0,25}}?"
+    rf"(?:for|fur|para|pour|per|voor)) ({_NUMBER})\b"
+)
+
+
+def _servings(question: Question) -> Iterator[str]:
+    """Return how much of something more people need than a recipe is for."""
+    text = question.text
+    recipe = _RECIPE.search(text)
+    if recipe is None or not _AMOUNT_ASKED.search(text):
+        return
+    rest = text[: recipe.start()] + " ; " + text[recipe.end() :]
+    counts = [found for found in _COUNT_OF_PEOPLE.finditer(rest) if found[0].strip()]
+    if len(counts) != 1:
+        return
+    people = str(counts[0][counts[0].lastindex or 0])
+    amounts = re.findall(
+        r"(?<![\w.,])(\d+(?:\.\d+)?) ?([^\W\d_]*)",
+        rest[: counts[0].start()] + " ; " + rest[counts[0].end() :],
+    )
+    if len(amounts) == 1 and (result := _calculate(f"{amounts[0][0]} * {people} / {recipe[1]}")):
+        yield f"for {people}: {amounts[0][0]} * {people} / {recipe[1]} = {result} {amounts[0][1]}"
 
 
 _PER = (
@@ -732,6 +794,7 @@ def _same_word(one: str, other: str) -> bool:
 
 
 _STEM = 3
+_RULES = (*(_sums, _percentages, _rates, _proportions, _prices, _unit_prices, _shares, _servings),)
 
 
 # -- units -----------------------------------------------------------------------------------------
