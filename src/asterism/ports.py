@@ -337,8 +337,8 @@ class TurnView:
     in_context: Callable[[Hit], bool] = lambda _: False
     """Tells whether the model sees a hit of a search anyway."""
     said_after: Callable[[Hit], Sequence[str]] = lambda _: ()
-    """Returns the next few messages of people after one that a search has found, where it is in the
-    present context: they may have put it right."""
+    """Returns what the owner said right after a message that a search has found, where that is in
+    the present context and nobody else is present: it may put the message right."""
     search: Callable[[Query], Awaitable[SearchResult]] | None = None
     """Searches the agent's memory for those present; None where there is nothing to search."""
     notes: tuple[str, ...] = ()

@@ -357,6 +357,7 @@ async def test_what_was_corrected_in_other_words_is_told_corrected(tmp_path: Pat
     ("question", "wrong", "right", "why"),
     [
         ("i get 14.85/hr and did 37.5 hrs, what's that", "That's it.", "556.875.", "= 556.875"),
+        ("Wo steht die Lampe im Flur?", "Die Lampe steht im Flur, wo.", "Links.", "Do not repeat"),
         ("Where are the blue plates?", "The blue plates are where.", "No idea.", "Do not repeat"),
     ],
 )
@@ -368,6 +369,23 @@ async def test_a_small_model_is_asked_again_when_it_leaves_out_a_result_or_repea
         aria = await home.agents.create("aria")
         assert (await aria.ask(question)).text == right
         assert why in str(model.requests[1].messages[-1])
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("Is the shop open today?", "Yes, the shop is open."),
+        ("Who is the dentist?", "The dentist is Bo."),
+        ("My cat is called Miso. How is my cat called?", "Miso."),
+    ],
+)
+async def test_an_answer_in_the_words_of_the_question_stands(
+    tmp_path: Path, question: str, answer: str
+):
+    model = Small([answer])
+    async with open_home(tmp_path, model) as home:
+        assert (await (await home.agents.create("aria")).ask(question)).text == answer
+    assert len(model.requests) == 1
 
 
 async def test_notes_of_processors_are_not_found_as_if_somebody_had_said_them(tmp_path: Path):

@@ -54,6 +54,8 @@ class _KeepRules:
     lasting: re.Pattern[str]
     passing: re.Pattern[str]
     corrects: re.Pattern[str]
+    has_changed: re.Pattern[str]
+    """Found at once, perhaps within another word."""
     changed: re.Pattern[str]
     previous: re.Pattern[str]
 
@@ -94,7 +96,7 @@ def _keep_rules() -> _KeepRules:
         previous.append(f"{start}{_one_of(rules['previous'])}")
         openings += [polite] if polite else []
         corrects.append(_one_of(rules["corrects"], end))
-        changed += [f"(?<!\\w){word}{end}" if end else word for word in rules["changed"]]
+        changed += rules["changed"]
     return _KeepRules(
         re.compile(_one_of(requests), re.IGNORECASE),
         re.compile(
@@ -105,7 +107,8 @@ def _keep_rules() -> _KeepRules:
         re.compile(_one_of(passing), re.IGNORECASE),
         # One opening for all languages: this is asked of every message.
         re.compile(f"{_SIGH}{_one_of(openings)}*{_one_of(corrects)}", re.IGNORECASE),
-        re.compile(_one_of(changed), re.IGNORECASE),
+        re.compile(_one_of(changed)),
+        re.compile(rf"(?<![a-zà-ÿа-я]){_one_of(changed)}(?![a-zà-ÿа-я])"),
         re.compile(
             rf"{_one_of(previous)}(?P<more>,.{{3,80}})?[,\s]*(?:please|bitte|por favor|stp"
             rf"|svp)?[\s.!。！]*",
@@ -276,8 +279,12 @@ def is_correction(text: str) -> bool:
     return (
         rules.corrects.match(plain) is not None
         or correction_in(plain) is not None
-        or rules.changed.search(plain) is not None
+        or _tells_of_change(plain.lower(), rules)
     )
+
+
+def _tells_of_change(lower: str, rules: _KeepRules) -> bool:
+    return rules.has_changed.search(lower) is not None and rules.changed.search(lower) is not None
 
 
 def is_question(text: str) -> bool:

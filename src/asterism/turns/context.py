@@ -244,7 +244,12 @@ class Context:
         return is_sent
 
     def said_after(self, hit: Hit) -> list[str]:
-        """Return the next few messages of people after one that a search has found."""
+        """Return the next few messages after one that a search has found.
+
+        None where others are present: only those who have said something may put it right.
+        """
+        if not self.participants.owner_alone:
+            return []
         wanted = orjson.dumps(hit.text[:_COMPARED])[1:-1]
         wires = self.tail.wires
         place = next((place for place, wire in enumerate(wires) if wanted in wire), len(wires))

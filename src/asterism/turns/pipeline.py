@@ -362,7 +362,18 @@ class RefusedAnswer:
 
 
 _WORKED_OUT = ("Worked out exactly:", "Worked out exactly, tell each:")
-_PIECE = re.compile(r"\d[\d.,:]*|[^\W\d_]{4,}")
+_PIECE = re.compile(r"\d[\d.,:]*|(?<=[\w,] )[A-ZÀ-Þ][^\W\d_]*|[^\W\d_]{3,}")
+_ASKS_FOR = re.compile(
+    r"\b(?:what|whats|which|who|whos|when|where|how|wie\w*|wer|wo|wann|was|welche\w*|que|qué"
+    r"|qui[eé]n|cu[aá]\w+|d[oó]nde|c[oó]mo|qui|quand|o[uù]|quel\w*|comment|combien|chi|dove|quando|qual\w*"
+    r"|come|quant\w*|quem|onde|como|wat|waar|wanneer|welke?|hoe\w*)\b|何|いつ|どこ|誰|いくら|いくつ",
+    re.IGNORECASE,
+)
+"""Words that ask for something; a question without them may be answered with its own words."""
+
+
+_LEAST_REPEATED = 3
+"""Words; fewer may be the answer although the message has them."""
 
 
 class UnusedResult:
@@ -380,7 +391,8 @@ class UnusedResult:
         ]
         if missing:
             return Judgement(JudgementKind.RETRY, f"Say this in your answer: {'; '.join(missing)}.")
-        if is_question(turn.message) and there and _stems(there) <= _stems(said):
+        asks = is_question(turn.message) and _ASKS_FOR.search(turn.message) is not None
+        if asks and len(there) >= _LEAST_REPEATED and _stems(there) <= _stems(said):
             return Judgement(
                 JudgementKind.RETRY,
                 "Do not repeat the question: answer it with what is said above.",
@@ -401,10 +413,11 @@ def _stems(pieces: set[str]) -> set[str]:
 
 def _pieces(text: str) -> set[str]:
     """Return the numbers of a text, however they are written, and its longer words."""
-    found = _PIECE.findall(_plain(text))
     return {
-        re.sub(r"\D", "", re.sub(r"[.,]0*$", "", piece)) if piece[0].isdigit() else piece
-        for piece in found
+        re.sub(r"\D", "", re.sub(r"[.,:]0*$", "", piece))
+        if piece[0].isdigit()
+        else piece.casefold()
+        for piece in _PIECE.findall(text)
     }
 
 
@@ -439,7 +452,8 @@ class Calculations:
 
 _IN_QUESTIONS = re.compile(
     r"[^\x00-\x7f]|\?|wh|how|tell|calc|comp|conver|work out|solve|add|split|divi|multi|subtract"
-    r"|rech|wie|was|welche|teile|que|qual|cuant|cual|quant|che|hoeveel|sum|som| to | into? "
+    r"|rech|wie|was|wann|welche|teile|addi|combien|quel|que|qual|cuant|cual|quant|che|hoeveel|sum|som"
+    r"| to | into? "
 )
 """A message in lower case without any of these has no question that could be worked out."""
 

@@ -318,8 +318,7 @@ class Runtime:
             return None
         task = asyncio.current_task()
         assert task is not None
-        if agent_id in self._facts.tasks:
-            self._facts.interrupt(agent_id)
+        self._facts.interrupt(agent_id)
         self._running[turn.id] = (turn, task)
         try:
             outcome = await self._run(turn)
