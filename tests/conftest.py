@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from asterism.telemetry.redaction import SECRETS, KnownSecrets
 from asterism.testing.clock import ManualClock
+from asterism.times import use_local_zone
 
 Test = TypeVar("Test", bound=Callable[..., object])
 TORTURE = os.environ.get("ASTERISM_TORTURE") == "1"
@@ -93,3 +94,10 @@ def _no_known_secrets() -> Iterator[None]:
     """Let each test begin without the keys of others: a process knows all that it ever saw."""
     with mock.patch.dict(vars(SECRETS), vars(KnownSecrets()), clear=True):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_local_zone() -> Iterator[None]:
+    """Let no test leave the time zone of a home that it opened in this process to the next."""
+    yield
+    use_local_zone(None)

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import random
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -51,7 +51,7 @@ OF_ANY_ENGINE = [told for told, value in HOSTILE.items() if isinstance(value, st
 NOUNS = (
     *("blocks", "archive", "people", "grants", "approvals", "keys", "search", "memory", "contexts"),
     *("audit", "sources", "rules", "tools", "halts", "mcp", "agents", "turns", "notices"),
-    *("outbox", "schedules", "spending"),
+    *("outbox", "schedules", "spending", "tokens", "users", "config"),
 )
 WAITING = (
     *("agents.ask", "turns.wait", "agents.stream"),
@@ -114,6 +114,14 @@ async def _awaited(made: Any) -> Any:
     return await made if inspect.isawaitable(made) else made
 
 
+class Parts:
+    """The content of a file, as often as it is read."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield it."""
+        yield b"some words"
+
+
 @dataclass(slots=True)
 class Scene:
     """A home with one of everything, and an argument that fits each parameter."""
@@ -134,6 +142,7 @@ class Scene:
         await home.keys.set("stored", "value-of-a-key-1")
         fits: dict[str, Any] = {
             "agent": aria,
+            "agents.warm.agent": await home.agents.get(aria),
             "target": bo,
             "name": aria,
             "who": anna,
@@ -175,6 +184,17 @@ class Scene:
             "keys.set.name": "stored",
             "people.create.name": "cleo",
             "tools.add.name": "made",
+            "tokens.create.name": "made",
+            "agents.clone.name": "copied",
+            "turns.find_messages.messages": [b"{}"],
+            "results": {"0/call/0": "done"},
+            "sources.upload.name": "papers",
+            "sources.upload.file": "note.txt",
+            "sources.upload.content": Parts(),
+            "token": "made",
+            "password": "correct horse battery",
+            "old": "correct horse battery",
+            "new": "another horse battery",
             "description": "Does something.",
             "schema": {"properties": {}},
             "path": "/nonexistent",

@@ -7,8 +7,10 @@ from asterism.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from asterism.app.agents import Agent
+    from asterism.app.backups import verify_backup
     from asterism.app.blocks import AgentBlock
     from asterism.app.home import Asterism, Home
+    from asterism.app.restore import restore_backup
     from asterism.app.turns import Approval
     from asterism.errors import (
         AsterismError,
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from asterism.types.spending import Spend
     from asterism.types.turns import (
         Call,
+        ClientRequest,
         Delivery,
         Message,
         MessageOrigin,
@@ -88,8 +91,10 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "app.agents": "Agent",
+    "app.backups": "verify_backup",
     "app.blocks": "AgentBlock",
     "app.home": "Asterism Home",
+    "app.restore": "restore_backup",
     "app.turns": "Approval",
     "errors": "AsterismError BudgetReached ConfigError Conflict InvalidInput ModelError NotAllowed"
     " NotFound StoreError ToolError",
@@ -108,8 +113,8 @@ _MODULES = {
     "types.permissions": "Effect Grant ToolEffect",
     "types.search": "Hit SearchResult",
     "types.spending": "Spend",
-    "types.turns": "Call Delivery Message MessageOrigin Notice Outcome PastMessage Receipt Reply"
-    " RetrySafety Signal TurnRecord TurnState Usage",
+    "types.turns": "Call ClientRequest Delivery Message MessageOrigin Notice Outcome PastMessage"
+    " Receipt Reply RetrySafety Signal TurnRecord TurnState Usage",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
@@ -132,6 +137,7 @@ __all__ = [
     "BudgetReached",
     "Call",
     "Channel",
+    "ClientRequest",
     "ConfigError",
     "Conflict",
     "Decision",
@@ -194,8 +200,10 @@ __all__ = [
     "Undo",
     "Usage",
     "add_secret",
+    "restore_backup",
     "settings_to_play",
     "tool",
+    "verify_backup",
 ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from asterism.errors import HomeLost, StoreInUse
 from asterism.records import dataclass
@@ -36,6 +36,7 @@ STREAMS = frozenset(
         "approvals.stream_decision",
         "audit.export",
         "turns.follow",
+        "turns.stream_results",
     }
 )
 """Verbs that yield."""
@@ -131,17 +132,66 @@ class _NobodyThere(Exception):
     """No process listens, so that nothing was sent."""
 
 
-class RemoteHome:
-    """A home that another process has open. Each verb is a call over the socket.
+class Transport(Protocol):
+    """How calls reach the process that has a home open."""
 
-    When that process ends, the next verb goes to whoever has the home open then, and if nobody
-    has, it is opened here.
+    def frames(
+        self, request: Mapping[str, Any], name: str, pid: int | None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Send a request and yield the frames of its answer; the last one has the result."""
+        ...
+
+    def frame_now(self, request: Mapping[str, Any], name: str, pid: int | None) -> dict[str, Any]:
+        """Send a request whose answer is one frame, and wait for it."""
+        ...
+
+
+class SocketTransport:
+    """Calls over the socket in a data directory."""
+
+    def __init__(self, place: Path) -> None:
+        """Make it; nothing is sent yet."""
+        self._place = place
+
+    def frames(
+        self, request: Mapping[str, Any], name: str, pid: int | None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Send a request and yield the frames of its answer; the last one has the result."""
+        return _frames(self._place, request, name, pid)
+
+    def frame_now(self, request: Mapping[str, Any], name: str, pid: int | None) -> dict[str, Any]:
+        """Send a request whose answer is one frame, and wait for it."""
+        connection = connect(self._place / FILE, _ANSWER_WITHIN)
+        if connection is None:
+            raise lost(self._place, name, pid)
+        with connection, connection.makefile("rb") as lines:
+            connection.sendall(to_line({**request, "version": __version__}))
+            try:
+                return read_frame(lines.readline(), self._place, name, pid)
+            except TimeoutError:
+                raise lost(self._place, name, pid) from None
+
+
+class RemoteHome:
+    """A home that another process has open. Each verb is a call to that process.
+
+    When it ends, the next verb goes to whoever has the home open then; if nobody has and the data
+    directory is on this machine, it is opened here.
     """
 
-    def __init__(self, place: Path, hello: Hello, opening: Opening, *, work: bool) -> None:
-        """Make it; `hello` was just said."""
+    def __init__(
+        self,
+        place: Path,
+        hello: Hello,
+        opening: Opening | None,
+        *,
+        work: bool,
+        transport: Transport | None = None,
+    ) -> None:
+        """Make it; `hello` was just said. Without `opening`, it is never opened here."""
         self.hello = hello
         self._place = place
+        self._transport = transport or SocketTransport(place)
         self._opening = opening
         self._work = work
         self._opened: Any = None
@@ -164,6 +214,8 @@ class RemoteHome:
 
     async def renew(self) -> None:
         """Find out who has the home open now; if nobody has, open it here."""
+        if self._opening is None:
+            return
         async with self._renewing:
             if self._opened is not None:
                 return
@@ -228,16 +280,8 @@ class RemoteHome:
         """Return what a verb returns that needs no `await`."""
         if method := self.here(name):
             return method(*args, **kwargs)
-        connection = connect(self._place / FILE, _ANSWER_WITHIN)
-        if connection is None:
-            raise _lost(self._place, name, self.hello.pid)
-        with connection, connection.makefile("rb") as lines:
-            request, _ = _request(name, args, kwargs)
-            connection.sendall(to_line({**request, "version": __version__}))
-            try:
-                frame = _read(lines.readline(), self._place, name, self.hello.pid)
-            except TimeoutError:
-                raise _lost(self._place, name, self.hello.pid) from None
+        request, _ = _request(name, args, kwargs)
+        frame = self._transport.frame_now(request, name, self.hello.pid)
         return decode(frame["result"], trusted=True)
 
     async def _answers(
@@ -245,7 +289,8 @@ class RemoteHome:
     ) -> AsyncGenerator[tuple[bool, Any], None]:
         """Yield what the other process answers, each with whether it is an item of several."""
         request, callbacks = _request(name, args, kwargs)
-        async with aclosing(_frames(self._place, request, name, self.hello.pid)) as frames:
+        frames = self._transport.frames(request, name, self.hello.pid)
+        async with aclosing(frames):
             async for frame in frames:
                 if "callback" in frame:
                     reported = callbacks[frame["callback"]](*decode(frame["args"], trusted=True))
@@ -328,12 +373,12 @@ async def _frames(
             writer.write(to_line({**request, "version": __version__}))
             await writer.drain()
             while True:
-                frame = _read(await reader.readline(), place, name, pid)
+                frame = read_frame(await reader.readline(), place, name, pid)
                 yield frame
                 if "result" in frame:
                     return
         except ConnectionError:
-            raise _lost(place, name, pid) from None
+            raise lost(place, name, pid) from None
     finally:
         writer.close()
 
@@ -344,10 +389,10 @@ async def _open(
     return await asyncio.open_unix_connection(sock=connection, limit=MAX_FRAME)
 
 
-def _read(line: bytes, place: Path, name: str, pid: int | None) -> dict[str, Any]:
+def read_frame(line: bytes, place: Path | str, name: str, pid: int | None) -> dict[str, Any]:
     """Return a frame; raise the error that it holds."""
     if not line.endswith(b"\n"):
-        raise _lost(place, name, pid)
+        raise lost(place, name, pid)
     frame = from_line(line)
     if "error" in frame:
         raise decode_error(cast("dict[str, Any]", frame["error"]))
@@ -358,7 +403,8 @@ def _read(line: bytes, place: Path, name: str, pid: int | None) -> dict[str, Any
     return frame
 
 
-def _lost(place: Path, name: str, pid: int | None) -> HomeLost:
+def lost(place: Path | str, name: str, pid: int | None) -> HomeLost:
+    """Return the error for a call that was sent and not answered."""
     who = f"Process {pid}" if pid else "The process"
     return HomeLost(
         f"{who}, which had {place} open, ended before it answered. What it had confirmed is kept, "

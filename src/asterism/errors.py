@@ -3,9 +3,14 @@
     AsterismError
     ├── ConfigError            the configuration is not valid
     ├── InvalidInput           an argument is not valid
+    │   ├── BadRequest         the request is not as the document of the API says
+    │   └── RequestTooLarge    the request has more bytes than it may
     ├── NotFound               an unknown name or id
     ├── Conflict               a name that exists already, an approval that was answered before
+    │   └── Changed            it was changed since it was read
     ├── NotAllowed             the permissions of the actor do not allow it
+    ├── NotAuthenticated       the token, the password or the session is not valid
+    ├── TooManyAttempts        too many wrong tokens or passwords; a later attempt is heard
     ├── StoreError             the store
     │   ├── StoreInUse         another process holds the data directory
     │   ├── StoreReadOnly      the store cannot be written
@@ -28,6 +33,9 @@
     ├── SecretError            a stored key
     │   ├── SecretUnreadable   damaged in the store
     │   └── MasterKeyMissing   the key that decrypts the others is missing or wrong
+    ├── BackupError            a backup
+    │   ├── BackupDamaged      cut off, changed or damaged
+    │   └── PassphraseWrong    not the passphrase that it was encrypted with
     ├── BudgetReached          the next call could exceed a spending cap
     ├── ToolError              raised by a tool; the model reads its message
     ├── SandboxError           a program was not run, because there is no sandbox
@@ -89,6 +97,18 @@ class InvalidInput(AsterismError):
     code = "input"
 
 
+class BadRequest(InvalidInput):
+    """The request is not as the document of the API says."""
+
+    code = "input.request"
+
+
+class RequestTooLarge(InvalidInput):
+    """The request has more bytes than it may."""
+
+    code = "input.too-large"
+
+
 class NotFound(AsterismError):
     """The name or id is not known."""
 
@@ -101,10 +121,32 @@ class Conflict(AsterismError):
     code = "conflict"
 
 
+class Changed(Conflict):
+    """It was changed since it was read."""
+
+    code = "conflict.changed"
+
+
 class NotAllowed(AsterismError):
     """The permissions of the actor do not allow it."""
 
     code = "not-allowed"
+
+
+class NotAuthenticated(AsterismError):
+    """The token, the password or the session is not valid."""
+
+    code = "not-authenticated"
+
+
+class TooManyAttempts(AsterismError):
+    """Too many wrong tokens or passwords; the next is checked after `retry_after` seconds."""
+
+    code = "too-many-attempts"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class StoreError(AsterismError):
@@ -258,6 +300,24 @@ class MasterKeyMissing(SecretError):
     """The master key, which decrypts the stored keys, is missing or wrong."""
 
     code = "secret.master-key"
+
+
+class BackupError(AsterismError):
+    """A backup cannot be made or used."""
+
+    code = "backup"
+
+
+class BackupDamaged(BackupError):
+    """The backup is cut off, changed or damaged."""
+
+    code = "backup.damaged"
+
+
+class PassphraseWrong(BackupError):
+    """The passphrase is not the one that the backup was encrypted with."""
+
+    code = "backup.passphrase"
 
 
 class BudgetReached(AsterismError):

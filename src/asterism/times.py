@@ -325,12 +325,12 @@ _CLOCKS = (
     r"(?:\bat? )?\b(?P<hour>\d{1,2})(?:[:.](?P<minute>\d{2}))? ?(?P<half>[ap])\.?m\b\.?",
     r"(?:\bat? )?\b(?P<hour>\d{1,2})[:h](?P<minute>\d{2})(?::(?P<second>\d{2}))?(?: oclock)?\b",
     r"(?:\bat? )?\b(?P<hour>\d{1,2})\.(?P<minute>\d{2}) oclock\b",
-    r"(?:\bat )?\b(?P<shift>half past|quarter past|quarter to) (?P<hour>\d{1,2})\b",
-    r"\bat? (?P<hour>\d{1,2})(?: ?h| oclock)?\b(?![.:])",
+    r"(?:\bat )?\b(?P<shift>half past|quarter past|quarter to|half to) (?P<hour>\d{1,2})\b",
+    r"\bat? (?P<hour>\d{1,2})(?: ?h| oclock| hour)?\b(?![.:])",
     r"\b(?P<hour>\d{1,2})(?: ?h| oclock)\b",
 )
 _BARE_HOUR = r"\b(?P<hour>\d{1,2})\b(?![.:])"
-_SHIFTS = {"half past": 30, "quarter past": 15, "quarter to": -15}
+_SHIFTS = {"half past": 30, "quarter past": 15, "quarter to": -15, "half to": -30}
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,9 +375,9 @@ def next_time(cron: str, after: int, zone: tzinfo = UTC) -> int:
 def read_future(text: str, now: int, zone: tzinfo, *, regular: bool = False) -> FutureTime:
     """Return the time to come that a person means, in their zone.
 
-    It reads English, and the plain forms of German, Spanish, French, Italian and Portuguese. Days
-    and weeks are counted by the calendar, so that the time of day stays the same when summer time
-    begins or ends; hours and minutes are counted by the clock. With `regular`, it is a rule
+    It reads English, and the plain forms of German, Spanish, French, Italian, Portuguese and Dutch.
+    Days and weeks are counted by the calendar, so that the time of day stays the same when summer
+    time begins or ends; hours and minutes are counted by the clock. With `regular`, it is a rule
     whether or not it says "every".
     """
     try:
@@ -488,9 +488,21 @@ def _read_day(words: str, here: datetime) -> FutureTime | None:
         return FutureTime(to_ms(at(today + timedelta(days=ahead))))
     ahead = {"tomorrow": 1, "aftertomorrow": 2}.get(name, 0)
     moment = at(today + timedelta(days=ahead))
+    if name in ("", "today") and to_ms(moment) <= to_ms(here) and _may_be_afternoon(rest, clock):
+        moment += timedelta(hours=12)
     if not name and to_ms(moment) <= to_ms(here):
         return FutureTime(to_ms(at(today + timedelta(days=1))), moved=True)
     return FutureTime(to_ms(moment))
+
+
+def _may_be_afternoon(words: str, clock: time) -> bool:
+    """Tell whether an early hour, such as "at 4", is one of the afternoon where it has passed."""
+    is_plain = re.search(r"\b(?:morning|am|a\.m)\b|\d ?am\b|\b0\d", words) is None
+    return is_plain and 1 <= clock.hour <= _LAST_AFTERNOON
+
+
+_LAST_AFTERNOON = 6
+"""People who say "at 6" at noon mean the evening; "at 8" may be the next morning."""
 
 
 def _on_date(
@@ -614,56 +626,70 @@ def _read_rule(words: str) -> str | None:
 
 _TRANSLATIONS = {
     "aftertomorrow": "the day after tomorrow|day after tomorrow|ubermorgen|uebermorgen"
-    "|pasado manana|apres-demain|apres demain|dopodomani|depois de amanha",
+    "|pasado manana|apres-demain|apres demain|dopodomani|depois de amanha|overmorgen",
     "tomorrow": "tmrw|tmr|tmw|tmrow|2moro|2morrow|tomorow|tommorow|tommorrow|morgen|manana|demain"
     "|domani|amanha",
     "today": "vandaag|heute|hoy|aujourd'hui|oggi|hoje",
     "tonight": "tonite|vanavond|this evening|this night|heute abend|esta noche|ce soir|stasera"
     "|esta noite|hoje a noite",
     "every": "each|jede|jeden|jeder|jedes|cada|todos los|todas las|todos os|todas as|tous les"
-    "|toutes les|chaque|ogni|tutti i|tutte le|todo|toda",
+    "|toutes les|chaque|ogni|tutti i|tutte le|todo|toda|elke|iedere",
     "every day": "daily|every single day|taglich|taeglich",
     "every hour": "hourly|stundlich|stuendlich",
-    "every weekday": "on weekdays|weekdays",
+    "every weekday": "on weekdays|weekdays|every working day|werktags|entre semana|en semaine"
+    "|doordeweeks|monday to friday|monday through friday|mon-fri|montag bis freitag"
+    "|lunes a viernes|de lunes a viernes|du lundi au vendredi|dal lunedi al venerdi"
+    "|de segunda a sexta|maandag tot en met vrijdag",
+    "weekday": "workday|working day|business day|werktag|arbeitstag|werkdag|dia laborable"
+    "|dias laborables|jour ouvrable|jours ouvrables|jour de semaine|giorno feriale|giorni feriali"
+    "|giorno lavorativo|giorni lavorativi|dia util|dias uteis|dia de semana|dias de semana",
     "every morning": "jeden morgen",
+    "tomorrow morning": "morgenochtend",
+    "tomorrow afternoon": "morgenmiddag",
+    "tomorrow evening": "morgenavond",
     "next": "coming|nachste|nachsten|nachster|naechste|naechsten|kommenden|proximo|proxima"
-    "|prochain|prochaine|prossimo|prossima",
+    "|prochain|prochaine|prossimo|prossima|volgende|komende|aanstaande",
     "morning": "in the morning|am morgen|morgens|fruh|frueh|de la manana|por la manana|du matin"
-    "|le matin|di mattina|del mattino|da manha|de manha",
-    "noon": "midday|mittag|mittags|mediodia|midi|mezzogiorno|meio-dia|meio dia",
+    "|le matin|di mattina|del mattino|da manha|de manha|'s ochtends|'s morgens|ochtend",
+    "noon": "midday|mittag|mittags|mediodia|midi|mezzogiorno|meio-dia|meio dia|12 uur 's middags",
     "afternoon": "in the afternoon|this afternoon|am nachmittag|nachmittags|nachmittag|de la tarde"
-    "|por la tarde|de l'apres-midi|apres-midi|del pomeriggio|pomeriggio|da tarde|de tarde|a tarde",
+    "|por la tarde|de l'apres-midi|apres-midi|del pomeriggio|pomeriggio|da tarde|de tarde|a tarde"
+    "|'s middags|vanmiddag|middag",
     "evening": "in the evening|am abend|abends|abend|de la noche|por la noche|du soir|di sera"
-    "|da noite|a noite",
+    "|da noite|a noite|'s avonds|avond",
     "midnight": "mitternacht|medianoche|minuit|mezzanotte|meia-noite|meia noite",
-    "at": "um|a las|a la|alle ore|alle|as|@",
+    "at": "um|a las|a la|alle ore|alle|as|@|om",
     "at 11": "a las once",
+    "half past": "half after",
+    "quarter past": "a quarter past|quarter after|viertel nach|kwart over",
+    "quarter to": "a quarter to|quarter of|viertel vor|kwart voor",
     "in": "en|dans|tra|fra|em|daqui a|dentro de",
     "in 1": "em um|em uma|daqui a um|daqui a uma",
     "and": "und|y|et|e|&",
     "30 minute": "half an hour|half hour|a half hour|eine halbe stunde|einer halben stunde"
-    "|media hora|une demi-heure|une demi heure|mezz'ora|mezzora|meia hora",
+    "|media hora|une demi-heure|une demi heure|mezz'ora|mezzora|meia hora|een half uur|half uur",
     "15 minute": "a quarter of an hour|quarter of an hour|einer viertelstunde|un cuarto de hora"
-    "|un quart d'heure|un quarto d'ora|um quarto de hora",
+    "|un quart d'heure|un quarto d'ora|um quarto de hora|een kwartier|kwartier",
     "90 minute": "an hour and a half|one hour and a half|one and a half hours|1 and a half hours"
     "|un'ora e mezza|una hora y media|une heure et demie|uma hora e meia|eineinhalb stunden"
     "|anderthalb stunden|anderhalf uur",
-    "second": "seconds|sec|secs|sekunde|sekunden|segundo|segundos|seconde|secondes|secondo|secondi",
-    "minute": "minutes|min|mins|minuten|minuto|minutos|minuti",
+    "second": "seconds|sec|secs|sekunde|sekunden|segundo|segundos|seconde|secondes|secondo|secondi"
+    "|seconden",
+    "minute": "minutes|min|mins|minuten|minuto|minutos|minuti|minuut",
     "hour": "hours|hr|hrs|stunde|stunden|hora|horas|heure|heures|ora|ore",
-    "day": "days|tag|tage|tagen|dia|dias|jour|jours|giorno|giorni",
-    "week": "weeks|wk|wks|woche|wochen|semana|semanas|semaine|semaines|settimana|settimane",
-    "month": "months|monat|monate|monaten|mes|meses|mois|mese|mesi",
-    "year": "years|jahr|jahre|jahren|ano|anos|annee|annees|anno|anni",
+    "day": "days|tag|tage|tagen|dia|dias|jour|jours|giorno|giorni|dag|dagen",
+    "week": "weeks|wk|wks|woche|wochen|semana|semanas|semaine|semaines|settimana|settimane|weken",
+    "month": "months|monat|monate|monaten|mes|meses|mois|mese|mesi|maand|maanden",
+    "year": "years|jahr|jahre|jahren|ano|anos|annee|annees|anno|anni|jaar|jaren",
     "weekend": "weekends|wochenende|fin de semana|fim de semana",
-    "oclock": "o'clock|uhr|sharp",
-    "monday": "mon|montag|lunes|lundi|lunedi|segunda|segunda-feira",
-    "tuesday": "tue|tues|dienstag|martes|mardi|martedi|terca|terca-feira",
-    "wednesday": "wed|mittwoch|miercoles|mercredi|mercoledi|quarta|quarta-feira",
-    "thursday": "thu|thur|thurs|donnerstag|jueves|jeudi|giovedi|quinta|quinta-feira",
-    "friday": "fri|freitag|viernes|vendredi|venerdi|sexta|sexta-feira",
-    "saturday": "sat|samstag|sonnabend|sabado|samedi|sabato",
-    "sunday": "sun|sonntag|domingo|dimanche|domenica",
+    "oclock": "o'clock|uhr|sharp|uur",
+    "monday": "mon|montag|lunes|lundi|lunedi|segunda|segunda-feira|maandag",
+    "tuesday": "tue|tues|dienstag|martes|mardi|martedi|terca|terca-feira|dinsdag",
+    "wednesday": "wed|mittwoch|miercoles|mercredi|mercoledi|quarta|quarta-feira|woensdag",
+    "thursday": "thu|thur|thurs|donnerstag|jueves|jeudi|giovedi|quinta|quinta-feira|donderdag",
+    "friday": "fri|freitag|viernes|vendredi|venerdi|sexta|sexta-feira|vrijdag",
+    "saturday": "sat|samstag|sonnabend|sabado|samedi|sabato|zaterdag",
+    "sunday": "sun|sonntag|domingo|dimanche|domenica|zondag",
     "every monday": "mondays|montags|lundis",
     "every tuesday": "tuesdays|dienstags|mardis",
     "every wednesday": "wednesdays|mittwochs|mercredis",
@@ -671,37 +697,49 @@ _TRANSLATIONS = {
     "every friday": "fridays|freitags|vendredis",
     "every saturday": "saturdays|samstags|samedis|sabados",
     "every sunday": "sundays|sonntags|dimanches|domingos",
-    "january": "januar|janner|enero|janvier|gennaio|janeiro",
-    "february": "februar|febrero|fevrier|febbraio|fevereiro",
-    "march": "marz|maerz|marzo|mars|marco",
+    "january": "januar|janner|enero|janvier|gennaio|janeiro|januari",
+    "february": "februar|febrero|fevrier|febbraio|fevereiro|februari",
+    "march": "marz|maerz|marzo|mars|marco|maart",
     "april": "abril|avril|aprile",
-    "may": "mai|mayo|maggio|maio",
+    "may": "mai|mayo|maggio|maio|mei",
     "june": "juni|junio|juin|giugno|junho",
     "july": "juli|julio|juillet|luglio|julho",
-    "august": "agosto|aout",
+    "august": "agosto|aout|augustus",
     "september": "septiembre|septembre|settembre|setembro",
     "october": "oktober|octubre|octobre|ottobre|outubro",
     "november": "noviembre|novembre",
     "december": "dezember|diciembre|decembre|dicembre|dezembro",
-    "1": "one|ein|eine|einer|einem|einen|una|une|un|uma",
-    "2": "two|zwei|dos|deux|due|dois|duas",
-    "3": "three|drei|tres|trois|tre",
+    "1": "one|ein|eine|einer|einem|einen|una|une|un|uma|een",
+    "2": "two|zwei|dos|deux|due|dois|duas|twee",
+    "3": "three|drei|tres|trois|tre|drie",
     "4": "four|vier|cuatro|quatre|quattro|quatro",
-    "5": "five|funf|fuenf|cinco|cinq|cinque",
-    "6": "six|sechs|seis|sei",
-    "7": "seven|sieben|siete|sette|sete",
+    "5": "five|funf|fuenf|cinco|cinq|cinque|vijf",
+    "6": "six|sechs|seis|sei|zes",
+    "7": "seven|sieben|siete|sette|sete|zeven",
     "8": "eight|acht|ocho|huit|otto|oito",
-    "9": "nine|neun|nueve|neuf|nove",
-    "10": "ten|zehn|diez|dix|dieci|dez",
+    "9": "nine|neun|nueve|neuf|nove|negen",
+    "10": "ten|zehn|diez|dix|dieci|dez|tien",
     "11": "eleven|elf|onze|undici",
-    "12": "twelve|zwolf|zwoelf|doce|douze|dodici|doze",
-    "15": "fifteen|funfzehn|quince|quinze|quindici",
-    "20": "twenty|zwanzig|veinte|vingt|venti|vinte",
-    "30": "thirty|dreissig|treinta|trente|trenta|trinta",
+    "12": "twelve|zwolf|zwoelf|doce|douze|dodici|doze|twaalf",
+    "15": "fifteen|funfzehn|quince|quinze|quindici|vijftien",
+    "20": "twenty|zwanzig|veinte|vingt|venti|vinte|twintig",
+    "30": "thirty|dreissig|treinta|trente|trenta|trinta|dertig",
     "45": "forty-five|forty five",
     "": "on|the|of|this|please|den|dem|der|el|los|la|le|les|il|lo|de|del|do|da|na|no",
 }  # fmt: skip
-"""Words of six languages, without accents, by the English word that stands for them here."""
+"""Words of seven languages, without accents, by the English word that stands for them here."""
+
+
+_HALF_BEFORE = re.compile(
+    r"\bhalb (?=\w)"
+    r"|\bhalf (?=(?:een|twee|drie|vier|vijf|zes|zeven|acht|negen|tien|elf|twaalf)\b)"
+)
+"""Half an hour before, in German and Dutch: "halb neun" is 8:30."""
+_PAST_THE_HOUR = (
+    (re.compile(r"\b(\d{1,2})(?: oclock| hour)? and (?:media|demie?|mezz[ao]|meia)\b"), ":30"),
+    (re.compile(r"\b(\d{1,2})(?: oclock| hour)? and (?:1 )?(?:cuarto|quart|quarto)\b"), ":15"),
+    (re.compile(r"\bhalf (\d{1,2})\b"), ":30"),
+)
 
 
 @lru_cache(maxsize=1)
@@ -715,7 +753,7 @@ def _translator() -> tuple[re.Pattern[str], dict[str, str]]:
 
 
 def in_plain_english(text: str) -> str:
-    """Return words about a time, of six languages, in the few English words that are read here."""
+    """Return words about a time, of seven languages, in the English words that are read here."""
     import unicodedata
 
     spelled = unicodedata.normalize("NFKD", text.lower().replace("\u2019", "'").replace("ß", "ss"))
@@ -724,8 +762,14 @@ def in_plain_english(text: str) -> str:
     words = re.sub(r"\b(\d{1,2})\.? uhr (\d{2})\b", r"\1:\2", " ".join(words.split()))
     # "am" is "on" in German, and the morning in English, where it stands after a number.
     words = re.sub(r"(^|[a-z]\s)am (?=\w)(?!morgen\b|abend\b|nachmittag\b)", r"\1", words)
+    words = _HALF_BEFORE.sub("half to ", words)
+    # "over 2 uur" is in two hours, "om 2 uur" at two.
+    words = re.sub(r"\bover (?=\w+ (?:minu|uur|dag|we[ek]|maand))", "in ", words)
+    words = re.sub(r"(\bin \w+) uur\b", r"\1 hour", words)
     pattern, english = _translator()
     words = " ".join(pattern.sub(lambda found: english[found[0]], words).split())
+    for half_or_quarter, minutes in _PAST_THE_HOUR:
+        words = half_or_quarter.sub(rf"\1{minutes}", words)
     return re.sub(r"\bevery (every\b ?)+", "every ", words)
 
 

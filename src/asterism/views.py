@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import orjson
 
-from asterism.errors import AsterismError
+from asterism.errors import AsterismError, NotAllowed
 from asterism.records import dataclass
 
 if TYPE_CHECKING:
-    from asterism.app import Asterism
     from asterism.app.audit import Autonomy
+    from asterism.app.authentication import AccessToken
     from asterism.app.discovery import Trial
+    from asterism.app.home import Home
     from asterism.app.mcp import ImportedServer
     from asterism.app.sources import SourceState
     from asterism.app.turns import ApprovalDetails
@@ -123,14 +124,35 @@ def page_of(items: Sequence[T], limit: int, cursor: Callable[[T], str]) -> Page[
 # -- names -----------------------------------------------------------------------------------------
 
 
-async def agent_names(home: Asterism) -> dict[str, str]:
-    """Return the names of agents by id."""
-    return {agent.id: agent.name for agent in await home.agents.list()}
+async def agent_names(home: Home) -> dict[str, str]:
+    """Return the names of agents by id; of none, if the caller may not read them."""
+    try:
+        return {agent.id: agent.name for agent in await home.agents.list()}
+    except NotAllowed:
+        return {}
 
 
-async def person_names(home: Asterism) -> dict[str, str]:
-    """Return the names of persons by id."""
-    return {person.id: person.name for person in await home.people.list()}
+async def person_names(home: Home) -> dict[str, str]:
+    """Return the names of persons by id; of none, if the caller may not read them."""
+    try:
+        return {person.id: person.name for person in await home.people.list()}
+    except NotAllowed:
+        return {}
+
+
+# -- access ----------------------------------------------------------------------------------------
+
+
+def access_token_view(
+    token: AccessToken, agents: Mapping[str, str], persons: Mapping[str, str]
+) -> Shape:
+    """Return a token with the names of its agents and of whom it acts as."""
+    return {
+        **view(token),
+        "agents": [agents.get(agent, agent) for agent in token.agents],
+        "agent_ids": [*token.agents],
+        "person": persons.get(token.person_id) if token.person_id is not None else None,
+    }
 
 
 # -- turns, approvals, schedules -------------------------------------------------------------------

@@ -205,9 +205,9 @@ async def plant_rows(tx: Connection, text: str) -> None:
         "INSERT INTO accepted VALUES (?, 'mail', ?, 'msg_1', 'agent_aria')", (HOME, f"<{text}>")
     )
     await tx.run(
-        "INSERT INTO inbox (agent_id, arrival, id, kind, channel, body, at, schema, stopped)"
-        " VALUES ('agent_aria', 1, 'msg_9', 'message', 'cli', ?, 0, ?, ?)",
-        (said, json.dumps({"description": text}), f"Enough of {text}."),
+        "INSERT INTO inbox (agent_id, arrival, id, kind, channel, body, at, schema, stopped,"
+        " client) VALUES ('agent_aria', 1, 'msg_9', 'message', 'cli', ?, 0, ?, ?, ?)",
+        (said, json.dumps({"description": text}), f"Enough of {text}.", nested),
     )
     await tx.run(
         "INSERT INTO turns (id, agent_id, state, channel, first_seq, last_seq, opened_at, error,"

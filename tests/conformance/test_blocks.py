@@ -65,6 +65,7 @@ from asterism.types.memory import (
     Which,
 )
 from tests.conformance.memory_scene import ENGINES, NOW, as_agent, as_owner, opened, put_agent
+from tests.scenes import open_home
 
 ANNA = Participants(
     (
@@ -284,6 +285,30 @@ async def test_text_against_an_older_version_keeps_what_was_written_since(home: 
     await home.write(block, Replace("three", "THREE"))
     after = await home.write(block, SetText("ONE\ntwo\nthree", base=1))
     assert after.text == "ONE\ntwo\nTHREE"
+
+
+@pytest.mark.promise("M3")
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_of_edits_that_require_a_version_one_is_made(engine: str, tmp_path: Path) -> None:
+    async with (
+        opened(engine, tmp_path) as database,
+        open_home(tmp_path, database=database, work=False) as asterism,
+    ):
+        await asterism.agents.create("aria")
+        block = await asterism.blocks.create("aria", "trips", "One.")
+        edits = [
+            asterism.blocks.write("aria", "trips", Append(f"Edit {n}."), version=block.version)
+            for n in range(6)
+        ]
+        results = await asyncio.gather(*edits, return_exceptions=True)
+        refused = [result for result in results if isinstance(result, Conflict)]
+        assert len(refused) == 5, results
+        assert "has version 2, and this edit is based on version 1" in refused[0].message
+        found = (await asterism.blocks.get("aria", "trips")).block
+        assert found.version == 2
+        await asterism.blocks.write("aria", "trips", Append("Last."), version=2)
+        with pytest.raises(Conflict):
+            await asterism.blocks.write("aria", "trips", Undo(), version=2)
 
 
 OVERSIZED: list[tuple[str, list[BlockWrite], BlockWrite]] = [

@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 
@@ -44,7 +44,7 @@ def schema(model: Any = Settings, prefix: str = "") -> dict[str, Any]:
         kind: Any = field.annotation
         if hasattr(kind, "model_fields"):
             found |= schema(kind, f"{prefix}{name}.")
-        elif name in NAMED:
+        elif name in NAMED and get_origin(kind) is dict:
             found |= schema(kind.__args__[1], f"{prefix}{name}.{NAMED[name]}.")
         else:
             found[prefix + name] = ... if field.is_required() else field.default

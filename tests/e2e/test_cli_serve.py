@@ -13,8 +13,10 @@ from pathlib import Path
 from subprocess import Popen
 from unittest.mock import Mock
 
+import httpx2
 import pytest
 
+from asterism.api.server import bind
 from asterism.errors import StoreUnavailable
 from tests.e2e.command import PATIENCE, Command, ModelServer
 
@@ -194,3 +196,50 @@ def unused_port() -> int:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         return int(closed.getsockname()[1])
+
+
+async def test_answers_are_sent_at_once() -> None:
+    """Small pieces are not held back until the client has acknowledged those before."""
+    options: asyncio.Queue[int] = asyncio.Queue()
+
+    def accepted(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        options.put_nowait(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    with bind("127.0.0.1", 0) as taken:
+        async with await asyncio.start_server(accepted, sock=taken):
+            _, writer = await asyncio.open_connection(*taken.getsockname())
+            async with asyncio.timeout(PATIENCE):
+                assert await options.get()
+            writer.close()
+
+
+@pytest.mark.promise("A3", "A4")
+async def test_a_served_home_answers_clients_of_openai_and_of_mcp(asterism: Command):
+    openai = pytest.importorskip("openai")
+    pytest.importorskip("mcp")
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
+    asterism.ok("agent", "create", "aria", "--model", "demo:demo")
+    with asterism.started("serve", "--port", "0") as server:
+        url = url_of(server)
+        secret = (asterism.data / "api-token").read_text().strip()
+        async with openai.AsyncOpenAI(base_url=f"{url}/openai/v1", api_key=secret) as client:
+            asked = [{"role": "user", "content": "hello"}]
+            answer = await client.chat.completions.create(model="aria", messages=asked)
+            assert "demo model" in answer.choices[0].message.content
+        headers = {"authorization": f"Bearer {secret}"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            streamable_http_client(f"{url}/mcp", http_client=http) as streams,
+            ClientSession(streams[0], streams[1]) as session,
+        ):
+            await session.initialize()
+            tools = [tool.name for tool in (await session.list_tools()).tools]
+            assert "chat_with_agent" in tools
+            found = await session.call_tool("list_agents", {})
+            assert "aria" in str(found.content)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(PATIENCE) == 0

@@ -43,9 +43,20 @@ def test_whatever_is_written_is_for_the_owner_alone(installed: Installed, tmp_pa
     installed.ok("memory", "export", "aria", "--file", str(out / "memory.json"))
     installed.ok("audit", "export", "--file", str(out / "log.jsonl"))
     installed.ok("key", "set", "mine", "--stdin", stdin="hunter2-hunter2")
+    deep = installed.data / "workspaces" / "agent_1" / "deep"
+    deep.mkdir(mode=0o700, parents=True)
+    (deep / "note.txt").write_text("a note", encoding="utf-8")
+    for folder in (deep.parent, deep.parent.parent):
+        folder.chmod(0o700)
+    (deep / "note.txt").chmod(0o600)
+    installed.ok("backup", "create", "--to", str(out / "backup"))
+    installed.ok("backup", "create")
+    restored = tmp_path / "restored"
+    installed.ok("backup", "restore", str(out / "backup"), "--data", str(restored))
+    assert (restored / "workspaces" / "agent_1" / "deep" / "note.txt").exists()
     names = {one.name for one in installed.data.iterdir()}
     assert names >= {"asterism.db", "asterism.lock", "tombstones.jsonl", "tombstones.key"}
-    assert open_to_others(installed.data, out) == {}
+    assert open_to_others(installed.data, out, restored) == {}
     assert not {one for one in installed.data.parents[:2] if one.stat().st_mode & 0o022}
 
 

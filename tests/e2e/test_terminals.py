@@ -47,6 +47,7 @@ def furnish(command: Command, folder: Path) -> tuple[str, str]:
     command.ok("archive", "add", "The rent is due on Monday", "--agent", "aria")
     command.ok("person", "add", "Ann")
     command.ok("rule", "add", "aria", "recall", "start")
+    command.ok("token", "create", "ci", "--agent", "aria")
     command.ok("grant", "give", "pay", "--agent", "aria", "--uses", "2")
     command.ok("schedule", "add", "aria", "2030-01-01T09:00", "Happy new year")
     command.ok("block", "create", "shop", "--agent", "aria", "--text", f"The key is {KEY}.")
@@ -93,6 +94,8 @@ def reading(turn: str, approval: str) -> list[tuple[str, ...]]:
         ("model", "list"),
         ("mcp", "list"),
         ("key", "list"),
+        ("token", "list", "--all"),
+        ("user", "list"),
         ("audit", "list"),
         ("audit", "autonomy"),
         ("audit", "verify"),

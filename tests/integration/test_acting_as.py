@@ -19,7 +19,7 @@ from tests.scenes import open_home
 
 pytestmark = pytest.mark.promise("X2")
 
-PLAIN: set[str] = set()
+PLAIN = {"check_verb", "is_unlimited"}
 """What is neither a verb nor a noun, and tells nothing that is stored."""
 
 
@@ -134,3 +134,16 @@ async def test_a_home_for_somebody_else_has_the_servers_of_the_home(tmp_path: Pa
         other = home.acting_as(person("admin", name="ben"))
         assert other.keys.get("mail") == "value-of-a-key"
         assert vars(theirs.mcp)["_servers"] is vars(home.mcp)["_servers"]
+
+
+async def test_an_id_of_somebody_else_does_not_lead_to_their_answer(tmp_path: Path) -> None:
+    async with open_home(tmp_path) as home:
+        await home.agents.create("aria")
+        ada = await home.people.create("ada", trust=Trust.KNOWN)
+        theirs = home.acting_as(Actor("person", ada.id, "ada", ada.trust))
+        secret = await home.agents.ask("aria", "The code is 4711.", external_id="m-1")
+        outcome = await theirs.agents.ask("aria", "What is the code?", external_id="m-1")
+        assert outcome.turn_id != secret.turn_id
+        assert "4711" not in outcome.text
+        again = await theirs.agents.ask("aria", "What is the code?", external_id="m-1")
+        assert again.turn_id == outcome.turn_id

@@ -257,6 +257,7 @@ def test_every_verb_is_judged():
         agents,
         archive,
         audit,
+        backups,
         blocks,
         contexts,
         keys,
@@ -273,6 +274,7 @@ def test_every_verb_is_judged():
     nouns = [
         *(Asterism.__mro__[:-1]),
         *(turns.Approvals, archive.Archive, audit.Audit, blocks.Blocks, contexts.Contexts),
+        backups.Backups,
         *(turns.Grants, agents.Halts, keys.Keys, memory.Memory, people.People, rules.Rules),
         *(agents.Search, agents.Agents, sources.Sources, tools.Tools, mcp.Mcp, turns.Turns),
         *(turns.Notices, turns.Outbox, turns.Schedules, spending.SpendingReports),
@@ -292,5 +294,8 @@ def test_every_verb_is_judged():
     assert len(found) > 100
 
 
-_LIFE = {"open", "close", "greet", "start_working"}
-"""Not verbs: whoever runs the process opens and closes."""
+_LIFE = {
+    *("open", "close", "greet", "start_working", "connect"),
+    *("authenticate", "log_in", "log_out", "ensure_default_token", "check_verb"),
+}
+"""Not verbs: whoever runs the process opens, closes, and lets others in."""

@@ -4,14 +4,16 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
-from asterism import Asterism, Delivery
+from asterism import Asterism, Delivery, tool
 from asterism.errors import DeliveryError, NotFound
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.clock import ManualClock
+from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Message, MessageOrigin
-from tests.scenes import open_home, until
+from tests.scenes import calls, open_home, until
 
 DOWN = DeliveryError("The room is closed.")
 QUICK = {"outbox": {"first_delay": 0.01, "longest_delay": 0.02, "attempts": 3}}
@@ -198,3 +200,38 @@ async def test_a_channel_hands_a_message_in_once_and_gets_one_answer(tmp_path: P
 
 async def _all_sent(home: Asterism) -> bool:
     return not await home.outbox.list() and bool(await home.outbox.list("sent"))
+
+
+@pytest.mark.promise("K2")
+async def test_channels_are_told_how_turns_end_and_that_they_wait(tmp_path: Path):
+    wanted = {"type": "webhook", "url": "http://127.0.0.1:9", "events": ["ended", "parked"]}
+    settings = {"channels": {"room": {**wanted, "agents": ["aria"]}}}
+    channel = MemoryChannel()
+    channel.trouble(DOWN)
+    model = ScriptedModel(["Hello.", "Hi.", calls(("ask_first", "{}")), "Done."])
+    async with open_home(
+        tmp_path,
+        model,
+        channels={"room": channel},
+        settings={**QUICK, **settings},
+        tools=[tool(name="ask_first", ask=True)(_nothing)],
+    ) as home:
+        aria, bea = await home.agents.create("aria"), await home.agents.create("bea")
+        await aria.ask("hi")
+        await bea.ask("hi")
+        await aria.ask("and now ask")
+        (waiting,) = await home.approvals.list()
+        await home.turns.wait(await waiting.approve())
+        await until(lambda: len(channel.delivered) == 3)
+    told = [orjson.loads(delivery.text) for delivery in channel.delivered]
+    assert [(one["agent"], one["event"], one["state"]) for one in told] == [
+        ("aria", "ended", "done"),
+        ("aria", "parked", "parked"),
+        ("aria", "ended", "done"),
+    ]
+    assert told[0]["text"] == "Hello."
+
+
+async def _nothing() -> str:
+    """Do nothing."""
+    return "done"

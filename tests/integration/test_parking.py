@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from asterism import NOT_HAPPENED, Asterism, Limits, Tool, ToolContext, TurnState, tool
-from asterism.errors import Conflict, NotFound
+from asterism.errors import Conflict, LaneLost, NotFound
 from asterism.testing.channel import MemoryChannel
 from asterism.testing.scripted import ScriptedModel
+from asterism.turns.turn import Turn
 from asterism.types.turns import Outcome, RetrySafety
 from tests.scenes import calls, heard, obedient, open_home, until
 
@@ -248,3 +249,36 @@ async def test_question_and_answer_are_delivered_in_order(tmp_path: Path):
     assert question.id in said.text
     assert told.text == f"Approval {question.id} was answered by owner: approved."
     assert answer.key.endswith("/answer")
+
+
+async def test_an_approved_effect_in_the_database_is_not_made_again_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    outside = Outside()
+    tools = [outside.tool(RetrySafety.TRANSACTIONAL)]
+    tell = Turn.tell
+
+    def die(turn: Turn, key: str, text: str, *, meta: str | None = None) -> None:
+        if key.endswith("/outcome"):
+            raise LaneLost("the process ended here")
+        tell(turn, key, text, meta=meta)
+
+    async with open_home(tmp_path, obedient(), tools=tools) as home:
+        await prepare(home)
+        parked = await home.agents.ask("aria", ASK)
+        monkeypatch.setattr(Turn, "tell", die)
+        (question,) = await home.approvals.list()
+        await home.approvals.decide(question.id, approved=True)
+
+        async def acted() -> bool:
+            return bool(await outside.keys(home))
+
+        await until(acted)
+    monkeypatch.undo()
+    async with open_home(tmp_path, obedient(), tools=tools) as home:
+
+        async def ended() -> bool:
+            return (await home.turns.outcome(parked.turn_id)).state is TurnState.DONE
+
+        await until(ended)
+        assert len(await outside.keys(home)) == 1

@@ -321,8 +321,8 @@ async def test_a_small_model_is_told_again_what_stands_in_its_context(tmp_path: 
             "no wait, that is the kitchen. the hall is more of a cream",
             "what colour is the paint in the hall?",
             (
-                'Your owner said "The paint in the hall is white.", and then corrected it: "no '
-                'wait, that is the kitchen. the hall is more of a cream". The correction is right.'
+                'Your owner corrected what was said before ("The paint in the hall is white."). '
+                'Now this is right: "no wait, that is the kitchen. the hall is more of a cream"'
             ),
         ),
     ],
@@ -336,6 +336,25 @@ async def test_what_was_corrected_since_is_told_corrected(
         for text in (said, correction, question):
             await aria.ask(text)
     assert told_again(model.requests[2]) == [told]
+
+
+@pytest.mark.promise("M16", "M17")
+@pytest.mark.parametrize(
+    ("corrects", "told"),
+    [("ann", '"The choir rehearses on Thursday."'), ("bob", '"The choir rehearses on Wednesday."')],
+)
+async def test_only_those_who_said_something_put_it_right(tmp_path: Path, corrects: str, told: str):
+    model = Small(["Nice!", "I see.", "Well."])
+    async with open_home(tmp_path, model) as home:
+        await home.agents.create("aria")
+        for sender, text in (
+            ("ann", "The choir rehearses on Wednesday."),
+            (corrects, "Sorry, it is Thursday, not Wednesday."),
+            ("ann", "Which day is choir?"),
+        ):
+            await home.agents.ask("aria", text, channel="chat", sender=sender, room="kitchen")
+    (line,) = told_again(model.requests[2])
+    assert told in line
 
 
 async def test_what_was_corrected_in_other_words_is_told_corrected(tmp_path: Path):

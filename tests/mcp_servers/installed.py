@@ -11,6 +11,7 @@ import pytest
 
 PLACE = Path(sys.prefix) / "share" / "asterism-tests"
 CONFORMANCE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
+INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
 SERVERS = tuple(
     f"@modelcontextprotocol/server-{name}@2026.8.31"
     for name in ("everything", "filesystem", "memory")

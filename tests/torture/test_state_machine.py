@@ -97,6 +97,7 @@ class MortalDatabase:
         self.constellation = real.constellation
         self.listen, self.check, self.close = real.listen, real.check, real.close
         self.columns, self.scrub, self.alone = real.columns, real.scrub, real.alone
+        self.upgrade, self.snapshot = real.upgrade, real.snapshot
 
     def for_constellation(self, name: str) -> Database:
         real = self._real.for_constellation(name)

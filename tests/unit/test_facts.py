@@ -236,6 +236,16 @@ def test_things_to_keep_are_found_in_a_list_and_behind_other_requests():
     joined = "what is 5 + 5, and remember that my shoe size is 41"
     assert asked_to_keep(joined) == ["my shoe size is 41"]
     assert asked_to_keep("remeber taht the car is due in october") == ["the car is due in october"]
+    planned = "Anota que o encanador é o Sr. Valdir e me lembra amanhã às 9h de ligar pra ele."
+    assert asked_to_keep(planned) == ["o encanador é o Sr. Valdir"]
+    for asked in (
+        "I want you to know for next time that I do eat fish.",
+        "You should know that I do eat fish.",
+        "Just so you know, I do eat fish",
+    ):
+        assert asked_to_keep(asked) == ["I do eat fish"]
+    for other in ("save my seat", "keep the change", "I want you to know how much it hurts"):
+        assert asked_to_keep(other) == []
 
 
 REQUESTS = [
@@ -286,6 +296,21 @@ def test_requests_are_known_with_what_stands_in_front_of_them(message: str, kept
             "Das Fest ist am Freitag.",
             "Es wurde verschoben, auf Samstag",
             "Das Fest ist am Samstag.",
+        ),
+        (
+            "The boots are a size 36.",
+            "his mother says I've got it wrong, he takes a 38",
+            "The boots are a size 38.",
+        ),
+        (
+            "A professora da Bia se chama Renata.",
+            "opa, falei errado, é Rosana o nome dela",
+            "A professora da Bia se chama Rosana.",
+        ),
+        (
+            "De training van de meisjes begint om 17:45.",
+            "klopt niet, sorry, het is 18:15",
+            "De training van de meisjes begint om 18:15.",
         ),
     ],
 )

@@ -39,6 +39,15 @@ NOW = to_ms(datetime(2026, 11, 17, 14, 5, tzinfo=BERLIN))
 """A Tuesday in winter."""
 
 ONCE = {
+    "at 4": "Tue 17 Nov 2026, 16:00",
+    "today at 4": "Tue 17 Nov 2026, 16:00",
+    "um halb neun abends": "Tue 17 Nov 2026, 20:30",
+    "morgen om half negen": "Wed 18 Nov 2026, 08:30",
+    "morgenochtend om kwart over acht": "Wed 18 Nov 2026, 08:15",
+    "over 2 uur": "Tue 17 Nov 2026, 16:05",
+    "mañana a las ocho y media": "Wed 18 Nov 2026, 08:30",
+    "demain à 8 heures et demie": "Wed 18 Nov 2026, 08:30",
+    "tomorrow at half eight": "Wed 18 Nov 2026, 08:30",
     "20 minutes from now": "Tue 17 Nov 2026, 14:25",
     "in 20 min": "Tue 17 Nov 2026, 14:25",
     "in half an hour": "Tue 17 Nov 2026, 14:35",
@@ -131,6 +140,10 @@ def test_a_time_of_day_that_has_passed_is_one_of_tomorrow(text: str):
         ("every Monday and Thursday at 8", "0 8 * * 1,4", "Thu 19 Nov 2026, 08:00"),
         ("Mondays at 8", "0 8 * * 1", "Mon 23 Nov 2026, 08:00"),
         ("every weekday at 9", "0 9 * * 1-5", "Wed 18 Nov 2026, 09:00"),
+        ("Monday to Friday at 9", "0 9 * * 1-5", "Wed 18 Nov 2026, 09:00"),
+        ("elke werkdag om 9 uur", "0 9 * * 1-5", "Wed 18 Nov 2026, 09:00"),
+        ("tous les jours ouvrables à 9 heures", "0 9 * * 1-5", "Wed 18 Nov 2026, 09:00"),
+        ("entre semana a las nueve", "0 9 * * 1-5", "Wed 18 Nov 2026, 09:00"),
         ("every weekend at 10", "0 10 * * 6,7", "Sat 21 Nov 2026, 10:00"),
         ("every day at 7:30", "30 7 * * *", "Wed 18 Nov 2026, 07:30"),
         ("daily at 9", "0 9 * * *", "Wed 18 Nov 2026, 09:00"),

@@ -20,6 +20,27 @@ def reminders(message: str) -> list[tuple[str, str, str]]:
     ("message", "when", "text"),
     [
         ("Remind me in 40 minutes to turn the roast.", "in 40 minutes", "turn the roast"),
+        ("can you poke me at 5pm about the laundry", "at 5pm", "the laundry"),
+        ("let us know at 6 pm that the pasta is ready", "at 6 pm", "the pasta is ready"),
+        (
+            "Sag mir um 18 Uhr Bescheid, dass der Kuchen raus muss",
+            "um 18 Uhr",
+            "der Kuchen raus muss",
+        ),
+        ("Kannst du mich morgen um 9 an die Miete erinnern?", "morgen um 9", "die Miete"),
+        ("Mi puoi avvisare domani alle 15 per la riunione?", "domani alle 15", "la riunione"),
+        (
+            "wil je me er morgen om 10:15 aan herinneren dat ik de huisarts moet bellen?",
+            "morgen om 10:15",
+            "ik de huisarts moet bellen",
+        ),
+        ("Herinner me over 2 uur aan de pan", "over 2 uur", "pan"),
+        ("Rappelle-moi à 18 heures d'appeler Luc", "à 18 heures", "appeler Luc"),
+        (
+            "I have to be at the dock this afternoon, can you alert me at quarter past two",
+            "at quarter past two afternoon",
+            "I have to be at the dock this afternoon",
+        ),
         ("remidn me in 2 days to water the ferns", "in 2 days", "water the ferns"),
         (
             "wake me at half past six tomorrow",

@@ -220,7 +220,9 @@ def noun_class(noun: "cached_property[Any]") -> type[Any]:
     from asterism.app import (
         archive,
         audit,
+        backups,
         blocks,
+        configuration,
         contexts,
         keys,
         mcp,
@@ -235,7 +237,9 @@ def noun_class(noun: "cached_property[Any]") -> type[Any]:
     modules = (
         archive,
         audit,
+        backups,
         blocks,
+        configuration,
         contexts,
         keys,
         mcp,

@@ -4,23 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
+import orjson
 import uvicorn
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
 
 from asterism import __version__
-from asterism.errors import AsterismError, Conflict, InvalidInput
+from asterism.api.auth import Authentication
+from asterism.api.calls import call_route
+from asterism.api.endpoints import (
+    JSON,
+    PROBLEM,
+    ApiEndpoint,
+    answer_of,
+    call_of,
+    fault_answer,
+    problem_answer,
+)
+from asterism.api.limits import Limiter, Origins, RateLimit
+from asterism.api.openai import openai_routes
+from asterism.api.openapi import document, page
+from asterism.api.rest import ENDPOINTS
+from asterism.errors import AsterismError, BadRequest, Conflict, InvalidInput
 from asterism.telemetry.redaction import redact
+from asterism.types.agents import new_id
+from asterism.views import problem_of
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from asterism.api.mcp_transport import McpApplication
     from asterism.app import Asterism
+
+_log = logging.getLogger(__name__)
 
 _PATIENCE = 5.0
 
@@ -33,7 +61,9 @@ def bind(host: str, port: int) -> socket.socket:
         raise InvalidInput(
             f"{host!r} is not an address of this machine. Take 127.0.0.1, or 0.0.0.0 for all."
         ) from None
-    taken = socket.socket(family)
+    # With the protocol named, asyncio sends small pieces at once (TCP_NODELAY); without it, each
+    # answer of headers and body waits 40 ms for the client's acknowledgement.
+    taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         taken.bind(address)
@@ -59,12 +89,16 @@ class Server:
     """Serves a home until left; use it as an async context manager."""
 
     def __init__(
-        self, home: Asterism, taken: socket.socket, problems: Callable[[], Sequence[str]]
+        self,
+        home: Asterism,
+        taken: socket.socket,
+        problems: Callable[[], Sequence[str]],
     ) -> None:
         """Make a server at a port that was taken; `problems` are told by `/health`."""
         self._socket = taken
+        self._app = HttpApplication(home, problems)
         config = uvicorn.Config(
-            application(home, problems),
+            self._app,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -88,23 +122,193 @@ class Server:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.should_exit = True
+        await self._app.close()
         if self._serving is not None:
             await self._serving
         self._socket.close()
 
 
-def application(home: Asterism, problems: Callable[[], Sequence[str]] = tuple) -> Starlette:
-    """Return the ASGI application of a home."""
+class HttpApplication:
+    """The ASGI application of a home: its APIs, the MCP server, health and metrics."""
 
-    async def health(_: Request) -> JSONResponse:
-        found, fit = await _health(home, problems())
+    def __init__(
+        self,
+        home: Asterism,
+        problems: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """Make it; `problems` returns what `/health` tells beside what it finds."""
+        self._home = home
+        self._problems = problems
+        self._limiter = Limiter(lambda: home.settings.api.requests_per_minute)
+        self._mcp = self._make_mcp()
+        routes: list[BaseRoute] = [
+            Route("/health", self._health),
+            Route("/ready", self._ready),
+            Route("/metrics", self._metrics),
+            Mount("/api", app=self._guarded(rest_application(home))),
+            Mount("/openai/v1", app=self._guarded(Starlette(routes=openai_routes()))),
+        ]
+        if self._mcp is not None:
+            routes.append(Route("/mcp", self._guarded(self._mcp), methods=_ALL_METHODS))
+        self._app = Starlette(
+            routes=routes,
+            exception_handlers={HTTPException: _http_problem},
+            middleware=[Middleware(RequestIds), Middleware(GZipMiddleware, minimum_size=1_000)],
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app(scope, receive, send)
+
+    async def close(self) -> None:
+        """End the sessions of MCP clients."""
+        if self._mcp is not None:
+            await self._mcp.close()
+
+    def _make_mcp(self) -> McpApplication | None:
+        """Return the MCP server; None where its library is not installed."""
+        if find_spec("mcp") is None:
+            return None
+        from asterism.api.mcp_transport import mcp_application
+
+        api = self._home.settings.api
+        return mcp_application(hosts=api.hosts, origins=api.origins)
+
+    def _guarded(self, app: ASGIApp) -> Origins:
+        """Return an application for callers who are known; the requests of each are counted."""
+        # From the inside out: who asks is known before their requests are counted.
+        limited: ASGIApp = RateLimit(app, self._limiter)
+        known = Authentication(limited, self._home, OPEN_PATHS)
+        return Origins(known, lambda: self._home.settings.api.origins)
+
+    async def _health(self, _: Request) -> JSONResponse:
+        found, fit = await _health(self._home, self._problems())
         return JSONResponse(found, 200 if fit else 503, {"cache-control": "no-store"})
 
-    async def metrics(request: Request) -> Response:
-        body, kind = await home.metrics(request.headers.get("accept", ""))
+    async def _ready(self, _: Request) -> JSONResponse:
+        fit = (await _health(self._home, ()))[1]
+        return JSONResponse({"ready": fit}, 200 if fit else 503, {"cache-control": "no-store"})
+
+    async def _metrics(self, request: Request) -> Response:
+        body, kind = await self._home.metrics(request.headers.get("accept", ""))
         return Response(body, 200, {"cache-control": "no-store", "content-type": kind})
 
-    return Starlette(routes=[Route("/health", health), Route("/metrics", metrics)])
+
+_ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+
+
+def rest_application(home: Asterism) -> Starlette:
+    """Return the REST API: its endpoints, its document and a page that shows it."""
+    doc = document(ENDPOINTS)
+    encoded, shown = orjson.dumps(doc), page(doc)
+
+    async def openapi(_: Request) -> Response:
+        return Response(encoded, 200, {}, JSON)
+
+    async def docs(_: Request) -> HTMLResponse:
+        return HTMLResponse(shown, headers={"content-security-policy": _DOCS_POLICY})
+
+    routes: list[BaseRoute] = [
+        Route("/openapi.json", openapi),
+        Route("/docs", docs),
+        Route("/call", call_route(home), methods=["POST"]),
+    ]
+    by_path: dict[str, dict[str, ApiEndpoint]] = {}
+    for one in ENDPOINTS:
+        by_path.setdefault(one.path, {})[one.method] = one
+    routes += [
+        Route(path, _handler(methods), methods=[*methods]) for path, methods in by_path.items()
+    ]
+    return Starlette(
+        routes=routes,
+        exception_handlers={HTTPException: _http_problem},
+    )
+
+
+OPEN_PATHS = ("/api/openapi.json", "/api/docs")
+"""What needs no token: how the API is used."""
+_DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+
+
+def _handler(methods: Mapping[str, ApiEndpoint]) -> Callable[[Request], Awaitable[Response]]:
+    """Return what answers all methods of a path."""
+
+    async def answer(request: Request) -> Response:
+        one = methods["GET" if request.method == "HEAD" else request.method]
+        own = request_id(request)
+        try:
+            call = await call_of(request, one)
+            if one.upload:  # before any of it is read
+                await call.home.check_verb(one.verb)
+            return answer_of(one, await one.run(call))
+        except AsterismError as error:
+            return problem_answer(error, own)
+        except HTTPException as error:  # of a form that cannot be read
+            return problem_answer(BadRequest(f"{error.detail} Nothing was stored."), own)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:  # noqa: BLE001 - whatever goes wrong in a verb must not end the server
+            _log.exception("request %s to %s failed", own, one.path)
+            return fault_answer(own)
+
+    return answer
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """Return problem+json for a path or a method that does not exist."""
+    assert isinstance(error, HTTPException)
+    kind, title = _REFUSED.get(error.status_code, ("input", "The request is not valid"))
+    detail = f"{request.method} {request.url.path[:200]} is not part of the API. See /api/docs."
+    shape = {
+        **problem_of(kind, title, detail),
+        "status": error.status_code,
+        "instance": request_id(request) or None,
+    }
+    return Response(orjson.dumps(shape), error.status_code, error.headers, PROBLEM)
+
+
+_REFUSED = {
+    404: ("not-found", "There is nothing there"),
+    405: ("method-not-allowed", "The method is not one of this path"),
+}
+
+
+class RequestIds:
+    """Gives each request an id, for its answer and the log, and each answer its safety headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        own = new_id("req")
+        scope.setdefault("state", {})["request_id"] = own
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = own
+                for name, value in _SAFE.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+_SAFE = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+}
+
+
+def request_id(request: Request) -> str:
+    """Return the id of a request."""
+    return getattr(request.state, "request_id", "")
 
 
 async def _health(home: Asterism, problems: Sequence[str]) -> tuple[dict[str, Any], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import contextlib
 import logging
@@ -14,6 +15,7 @@ from asterism.app.engine import Engine
 from asterism.app.session import (
     AnyText,
     Session,
+    check_version,
     checked_model,
     checked_name,
     checked_schema,
@@ -22,7 +24,7 @@ from asterism.app.session import (
     note,
     verbs,
 )
-from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
+from asterism.errors import AsterismError, Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.memory.gate.blocks import create_starter_blocks
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Act
@@ -30,7 +32,7 @@ from asterism.ports import ModelRequest, Warm
 from asterism.records import dataclass
 from asterism.store import agents, journal, messages
 from asterism.store.database import Connection
-from asterism.telemetry.redaction import RequestRedactor
+from asterism.telemetry.redaction import RequestRedactor, redact
 from asterism.turns.context import enter, load
 from asterism.turns.replay import append_past, read_past
 from asterism.turns.rules import narrowed
@@ -50,6 +52,8 @@ from asterism.types.agents import (
 )
 from asterism.types.search import DOMAINS, Query, SearchResult
 from asterism.types.turns import (
+    MAX_MESSAGE_LENGTH,
+    ClientRequest,
     ImportResult,
     Message,
     MessageOrigin,
@@ -57,6 +61,8 @@ from asterism.types.turns import (
     PastMessage,
     Receipt,
     Signal,
+    check_field,
+    plain,
 )
 
 if TYPE_CHECKING:
@@ -145,6 +151,9 @@ class Agent(AgentRecord):
         return AgentArchive(self._parts.archive(), self)
 
 
+_MAX_QUEUED = 1_000
+_LOOK_EVERY = 2.0
+"""Seconds after which whoever watches all agents looks for new ones."""
 _RECORD_FIELDS = tuple(field.name for field in fields(AgentRecord))
 
 
@@ -155,6 +164,7 @@ _RECORD_FIELDS = tuple(field.name for field in fields(AgentRecord))
     create=Act.GOVERN,
     ensure=Act.GOVERN,
     edit=Act.GOVERN,
+    clone=Act.GOVERN,
     delete=Act.DELETE,
     send=Act.TALK,
     ask=Act.TALK,
@@ -181,7 +191,7 @@ class Agents:
 
     async def list(self) -> builtins.list[Agent]:
         """Return all agents by name."""
-        records = await self._session.database.read(agents.everyone)
+        records = await self._session.database.read(self._session.agents_in)
         return [self._bind(record) for record in records]
 
     async def get(self, name: str) -> Agent:
@@ -259,9 +269,19 @@ class Agents:
         tools: Sequence[str] | None = None,
         all_tools: bool = False,
         limits: Limits | None = None,
+        version: int | None = None,
     ) -> Agent:
-        """Change an agent from its next turn on; options that you leave out stay unchanged."""
+        """Change an agent from its next turn on; options that you leave out stay unchanged.
+
+        With `version`, the agent must still have that one; else `Changed` is raised.
+        """
         now = await self._session.agent(agent)
+        if new_name is not None and self._session.only_agents is not None:
+            # A name that is taken would tell of agents that do not exist for this token.
+            raise NotAllowed(
+                f"{now.name} cannot be renamed with a token for some agents only. Use a token for "
+                "all agents. Nothing was changed."
+            )
         chosen = now.tools if tools is None else _checked_tools(self._engine, tools)
         changed = replace(
             now,
@@ -276,20 +296,46 @@ class Agents:
         ]
 
         async def work(tx: Connection) -> int | None:
+            check_version(now.name, await agents.by_id(tx, now.id), version)
             if "name" in different and await agents.by_name(tx, changed.name):
                 raise Conflict(
                     f"There is an agent named {changed.name!r} already. Nothing was changed."
                 )
-            version = await agents.edit(tx, changed)
-            if version is not None:
+            edited = await agents.edit(tx, changed)
+            if edited is not None:
                 await self._note(tx, "agent.changed", changed, changed=different)
-            return version
+            return edited
 
-        version = await self._session.database.write(work)
-        if version is None:
+        written = await self._session.database.write(work)
+        if written is None:
             raise NotFound(f"The agent {now.name!r} was deleted meanwhile. Nothing was changed.")
         self._engine.runtime.forget(now.id)
-        return self._bind(replace(changed, version=version))
+        return self._bind(replace(changed, version=written))
+
+    async def clone(self, agent: AgentRecord | str, name: str) -> Agent:
+        """Make another agent with the same past and memory; what is under way stays where it is."""
+        from asterism.memory.gate.copies import fork_memory
+
+        now = await self._session.agent(agent)
+        new = new_record(self._engine, self._session, name, now.model, now.system, None, now.limits)
+        copy = replace(new, tools=now.tools, rules=now.rules)
+
+        async def work(tx: Connection) -> bool:
+            if not await agents.create(tx, copy):
+                return False
+            await journal.copy_before(tx, now.id, await journal.end_of_past(tx, now.id), copy.id)
+            writer = await self._session.writer(tx, "clone", f"a copy of {now.name}")
+            await fork_memory(tx, writer, now.id, copy.id)
+            await self._note(tx, "agent.cloned", copy, of=now.name)
+            return True
+
+        if not await self._session.database.write(work):
+            raise Conflict(
+                f"There is an agent named {name!r} already. Choose another name. Nothing was "
+                "created."
+            )
+        self._engine.indexing.kick(copy.id)
+        return self._bind(copy)
 
     async def delete(self, agent: AgentRecord | str) -> Agent:
         """Take an agent out of service. Its journal stays and can be read."""
@@ -329,6 +375,8 @@ class Agents:
         schema: Mapping[str, Any] | None = None,
         room: str | None = None,
         present: Sequence[str] = (),
+        client: ClientRequest | None = None,
+        repeat_seconds: float | None = None,
     ) -> Receipt:
         """Hand in a message. On return it is stored and will be answered exactly once.
 
@@ -344,9 +392,14 @@ class Agents:
             room: The room of the channel where it is said; None: in private.
             present: Who else is there, by their names in the channel. The agent sees only what
                 everyone present may see.
+            client: What the program that sends the message asks for beside it: tools that it
+                carries out itself, instructions, and what was said before in its conversation.
+            repeat_seconds: How long after the answer the same `external_id` is still the same
+                message, and not a new one; None: for ever.
 
         Where somebody other than the owner acts, it is they who speak, in private: `channel`,
-        `sender`, `reply_to`, `room` and `present` are the owner's and the channels' to say.
+        `sender`, `reply_to`, `room` and `present` are the owner's and the channels' to say, and
+        `external_id` is one of theirs.
         """
         speaker = None
         if not self._session.is_owner:
@@ -361,11 +414,27 @@ class Agents:
             await self._session.id_of(agent),
             (text, *map(image, images)),
             MessageOrigin(channel, sender, reply_to, room),
-            external_id,
+            self._own_id(external_id),
             tuple(present),
             checked_schema(schema) if schema is not None else None,
+            _checked_client(client) if client is not None else None,
+            None if repeat_seconds is None else int(repeat_seconds * 1000),
         )
         return await self._engine.runtime.accept(message, speaker)
+
+    def _own_id(self, external_id: str | None) -> str | None:
+        """Return an external id that is never that of a message of somebody else.
+
+        The same id again is answered with the earlier turn, which only its sender may see.
+        """
+        session = self._session
+        if external_id is None:
+            return None
+        if not session.is_owner:
+            return f"{session.actor.id}:{external_id}"
+        if session.limits is not None and session.limits.agents is not None:
+            return f"{session.limits.id}:{external_id}"
+        return external_id
 
     def _speaker(self, **options: object) -> str:
         """Return who speaks where somebody acts who is not the owner: they themselves."""
@@ -400,14 +469,57 @@ class Agents:
                 yield signal
 
     async def watch(
-        self, agent: AgentRecord | str, *, after: str | None = None
+        self, agent: AgentRecord | str | None = None, *, after: str | None = None
     ) -> AsyncGenerator[Signal, None]:
-        """Yield the signals of all turns of an agent, starting after the signal `after`.
+        """Yield the signals of all turns of an agent, or of all agents, after the signal `after`.
 
         If the log of signals does not reach back that far, the turns that ended since are told from
         the journal first, after a signal `gap`.
         """
-        agent_id, hub = await self._session.id_of(agent), self._engine.hub
+        if agent is not None:
+            signals = self._watch(await self._session.id_of(agent), after)
+        else:
+            signals = self._watch_all(after)
+        async with contextlib.aclosing(signals):
+            async for signal in signals:
+                yield signal
+
+    async def _watch_all(self, after: str | None) -> AsyncGenerator[Signal, None]:
+        """Yield the signals of all agents; those who are made later are watched soon after."""
+        queue: asyncio.Queue[Signal | BaseException] = asyncio.Queue(_MAX_QUEUED)
+        tasks: dict[str, asyncio.Task[None]] = {}
+
+        async def pass_on(agent_id: str, since: str | None) -> None:
+            try:
+                async with contextlib.aclosing(self._watch(agent_id, since)) as signals:
+                    async for signal in signals:
+                        await queue.put(signal)
+            except Exception as error:  # noqa: BLE001 - raised where somebody reads
+                await queue.put(error)
+
+        since = after
+        try:
+            while True:
+                place = self._engine.hub.place("")
+                for record in await self._session.database.read(self._session.agents_in):
+                    if record.id not in tasks:
+                        tasks[record.id] = asyncio.create_task(pass_on(record.id, since))
+                # Those who were made after this look are watched from their beginning.
+                since = after or place
+                with contextlib.suppress(TimeoutError):
+                    while True:
+                        async with asyncio.timeout(_LOOK_EVERY):
+                            signal = await queue.get()
+                        if isinstance(signal, BaseException):
+                            raise signal
+                        yield signal
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    async def _watch(self, agent_id: str, after: str | None) -> AsyncGenerator[Signal, None]:
+        hub = self._engine.hub
         reported: set[str] = set()
         if after is not None and not hub.knows(agent_id, after):
             yield Signal(after, agent_id, "", "gap", {})
@@ -418,12 +530,17 @@ class Agents:
             )
             reported = {record.id for record in missed}
             for record in missed:
-                if await self._session.sees_turn(record.id):
+                if await self._may_watch(record.id):
                     yield last_signal(await self._engine.runtime.outcome(record.id))
         async with contextlib.aclosing(hub.watch(agent_id, after)) as signals:
             async for signal in signals:
-                if signal.turn_id not in reported and await self._session.sees_turn(signal.turn_id):
+                if signal.turn_id not in reported and await self._may_watch(signal.turn_id):
                     yield signal
+
+    async def _may_watch(self, turn_id: str) -> bool:
+        """Tell whether the actor may see a turn of an agent that exists for them."""
+        session = self._session
+        return session.sees_every_audience or await session.sees_turn(turn_id)
 
     async def import_messages(
         self, agent: AgentRecord | str, messages: Sequence[PastMessage | tuple[str, str]]
@@ -467,6 +584,7 @@ class Agents:
     async def warm(self, agent: AgentRecord) -> None:
         """Let the model of an agent get ready while nobody has asked anything yet, if it can."""
         engine = self._engine
+        await self._session.id_of(agent)
         try:
             link = engine.models.link(engine.models.chain(agent.model)[0])
             if not isinstance(link.port, Warm):
@@ -507,6 +625,36 @@ def new_record(
         created_at_ms=session.clock(),
         tools=_checked_tools(engine, tools),
         limits=limits or Limits(**engine.settings.limits.model_dump()),
+    )
+
+
+_MAX_CLIENT_TOOLS = 128
+
+
+def _checked_client(client: ClientRequest) -> ClientRequest:
+    """Return what a program asks for as it can be kept, or raise `InvalidInput`."""
+    from asterism.tools.schema import ClientTool
+
+    if len(client.tools) > _MAX_CLIENT_TOOLS:
+        raise InvalidInput(
+            f"{len(client.tools)} tools come with the message; the limit is {_MAX_CLIENT_TOOLS}. "
+            "Nothing was stored."
+        )
+    tools = {tool.name: tool.wire() for tool in map(ClientTool.from_wire, client.tools)}
+    if len(tools) < len(client.tools):
+        raise InvalidInput("Two tools of the program have the same name. Nothing was stored.")
+    if client.choice not in ("auto", "required", *tools):
+        raise InvalidInput(
+            f"{client.choice!r} is not among the tools that come with the message, so that it "
+            "cannot be required. Nothing was stored."
+        )
+    for text in (client.instructions, *client.history):
+        check_field("What the program sends along", plain(text), MAX_MESSAGE_LENGTH)
+    return ClientRequest(
+        tuple(tools.values()),
+        client.choice,
+        plain(redact(client.instructions)),
+        tuple(plain(redact(said)) for said in client.history),
     )
 
 
@@ -580,8 +728,10 @@ class Search:
             neighbours=neighbours,
         )
 
+        wanted = await session.id_of_any(None) if agent is None else agent
+
         async def owner_id(tx: Connection) -> str | None:
-            return None if agent is None else (await session.agent_in(tx, agent)).id
+            return None if wanted is None else (await session.agent_in(tx, wanted)).id
 
         return await self._engine.searcher.find(
             owner_id, query, lambda tx: session.among(tx, participants)

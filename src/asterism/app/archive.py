@@ -9,12 +9,13 @@ from itertools import islice
 from typing import Any
 
 from asterism.app.session import AnyText, Session, note, verbs
-from asterism.errors import BudgetReached, ModelError
+from asterism.errors import BudgetReached, ModelError, NotAllowed, NotFound
 from asterism.memory import archive, people
 from asterism.memory.archive import Relation, judge_prompt, parse_verdict
 from asterism.memory.gate import passages as gate
 from asterism.memory.gate.passages import NewPassage, Written, check_tags
 from asterism.permissions import Act
+from asterism.store import documents
 from asterism.store.database import Connection
 from asterism.store.passages import PassageEdit
 from asterism.types.agents import AgentRecord, optional_ms
@@ -95,12 +96,24 @@ class Archive:
     async def _visible(self, tx: Connection, passage_id: str) -> Passage:
         """Return a passage that the actor may see."""
         participants = await self._session.participants(tx)
-        return await archive.get(tx, passage_id, participants=participants)
+        passage = await archive.get(tx, passage_id, participants=participants)
+        if not await self._is_of_agent(tx, passage.archive_id):
+            # The same words as for one that does not exist.
+            raise NotFound(f"There is no passage {passage_id!r}. Search for it to learn its id.")
+        return passage
+
+    async def _is_of_agent(self, tx: Connection, archive_id: str) -> bool:
+        """Tell whether an archive is one of an agent, or a source, that exists for the actor."""
+        session = self._session
+        if session.sees_agent(archive_id):
+            return True
+        return any(map(session.sees_agent, await documents.agents_of(tx, archive_id)))
 
     async def history(self, passage_id: str) -> list[PassageEdit]:
         """Return the edits of a passage, from its first version on."""
 
         async def read(tx: Connection) -> list[PassageEdit]:
+            await self._visible(tx, passage_id)
             participants = await self._session.participants(tx)
             return await archive.history(tx, passage_id, participants=participants)
 
@@ -131,7 +144,7 @@ class Archive:
             by: What asks for it, such as `api` or `cli`.
         """
         session = self._session
-        if supersedes is not None and not session.is_owner:
+        if supersedes is not None and (session.limits is not None or not session.is_owner):
             # What takes the place of another passage overwrites it.
             await session.allow(Act.OVERWRITE, "passage.add", "passage", (agent,))
         owner = await session.agent(agent)
@@ -224,6 +237,11 @@ class Archive:
 
         async def work(tx: Connection) -> Written:
             passage = await self._visible(tx, write.passage_id)
+            if not session.sees_agent(passage.archive_id):
+                raise NotAllowed(
+                    f"Passage {passage.id} is of a document that other agents may read as well. "
+                    "Use a token for all agents. Nothing was changed."
+                )
             kind = f"passage.{_DONE[type(write)]}"
             await note(tx, session, kind, by=by, agent_id=passage.archive_id, what=passage.id)
             return await gate.write(tx, await session.writer(tx, by), passage.archive_id, write)

@@ -89,7 +89,7 @@ class Audit:
             limit: How many at most.
             before: The last event of the page before.
         """
-        agent_id = await self._session.agent_id(agent) or None
+        agent_id = await self._session.agent_id(agent) if agent is not None else None
         place = (before.at_ms, before.chain, before.number) if before is not None else None
 
         async def read(tx: Connection) -> list[RecordedEvent]:
@@ -114,11 +114,18 @@ class Audit:
         self, tx: Connection, entries: Sequence[RecordedEvent]
     ) -> list[RecordedEvent]:
         """Return the events that the actor may see: of turns they see, and their own."""
-        if self._session.sees_all:
-            return list(entries)
-        visible = await self._session.visible_turns(tx, [entry.turn_id for entry in entries])
+        session = self._session
+        entries = [entry for entry in entries if self._is_of(entry.agent_id, entry.chain)]
+        if session.sees_every_audience:
+            return entries
+        visible = await session.visible_turns(tx, [entry.turn_id for entry in entries])
         me = str(self._session.actor)
         return [entry for entry in entries if entry.turn_id in visible or entry.actor == me]
+
+    def _is_of(self, agent_id: str | None, chain: str) -> bool:
+        """Tell whether an event is about an agent that exists for the actor, or all agents do."""
+        session = self._session
+        return session.sees_agent(agent_id or chain)
 
     async def autonomy(
         self,
@@ -188,6 +195,8 @@ class Audit:
             there = await events.chains_of(tx)
             chains = {there[0]: HOME}
             for chain in there[1:]:
+                if not self._session.sees_agent(chain):
+                    continue
                 agent = await agents.by_id(tx, chain)
                 chains[chain] = agent.name if agent is not None else chain
             return chains
@@ -214,7 +223,9 @@ class Audit:
         return result
 
     async def _visible_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
-        if self._session.sees_all:
+        of, chain = COLUMNS.index("agent_id"), COLUMNS.index("chain")
+        rows = [row for row in rows if self._is_of(row[of], row[chain])]
+        if self._session.sees_every_audience:
             return rows
         place, by = COLUMNS.index("turn_id"), COLUMNS.index("actor")
         visible = await self._session.database.read(

@@ -36,6 +36,7 @@ from asterism.types.memory import (
     SetText,
     Share,
     Undo,
+    Unshare,
 )
 
 OptionalAgent = AgentRecord | str | None
@@ -186,13 +187,24 @@ class Blocks:
         *,
         reason: str = "",
         by: str = "api",
+        version: int | None = None,
     ) -> Block:
-        """Edit, describe, share, undo or put away a block, as its owner."""
+        """Edit, describe, share, undo or put away a block, as its owner.
+
+        Args:
+            agent: The agent that sees it; None: blocks of the whole constellation.
+            label: Which block, by its label.
+            write: What is done to it.
+            reason: Why, for its history.
+            by: What asks for it, such as `api` or `cli`.
+            version: The version that it must still have; None: whichever it has.
+        """
         session = self._session
         agent_id = await session.agent_id(agent) or None
 
         async def work(tx: Connection) -> Block:
-            seen = await self._writable(tx, agent_id, label)
+            seen = await self._writable(tx, agent_id, label, version)
+            self._must_own(seen, write)
             writer = await session.writer(tx, by, reason)
             await note(
                 tx,
@@ -211,9 +223,16 @@ class Blocks:
 
         return await session.database.write(work)
 
-    async def _writable(self, tx: Connection, agent_id: str | None, label: str) -> VisibleBlock:
+    async def _writable(
+        self, tx: Connection, agent_id: str | None, label: str, version: int | None
+    ) -> VisibleBlock:
         """Return a block that the actor may write: they must see all of it."""
         found = await self._visible(tx, agent_id, label)
+        if version is not None or not self._session.sees_all:
+            await gate.lock(tx, found.block.id, version)
+        if self._session.sees_all:
+            return found
+        found = await self._visible(tx, agent_id, label)  # as it is now that it is locked
         row = await rows.get(tx, found.block.id)
         if row is None or len(rows.read_lines(row.text, row.lines)) != len(found.lines):
             raise NotAllowed(
@@ -221,6 +240,20 @@ class Blocks:
                 "or tell the agent. Nothing was changed."
             )
         return found
+
+    def _must_own(self, seen: VisibleBlock, write: BlockWrite) -> None:
+        """Raise for a write that other agents would notice, if they do not exist for the actor."""
+        session = self._session
+        if isinstance(write, Share | Unshare) and not session.sees_agent(write.agent_id):
+            raise NotFound(
+                f'There is no agent {write.agent_id!r}. "asterism agent list" shows all. Nothing '
+                "was changed."
+            )
+        if not session.sees_agent(seen.block.owner_id):
+            raise NotAllowed(
+                f"Block {seen.name!r} belongs to other agents, or to all of them. Use a token for "
+                "all agents to change it. Nothing was changed."
+            )
 
     async def editable(self, agent: OptionalAgent, label: str) -> tuple[Block, str]:
         """Return a block and the form that a person edits: its text, or JSON for other schemas."""
@@ -236,7 +269,11 @@ class Blocks:
         """Return the agents that a block is shared with, by name, and what each may do to it."""
         block = (await self.get(agent, label)).block
         shares = await self._session.database.read(lambda tx: rows.shares(tx, block.id))
-        return {name: Permission(permitted) for _, name, permitted in shares}
+        return {
+            name: Permission(permitted)
+            for agent_id, name, permitted in shares
+            if self._session.sees_agent(agent_id)
+        }
 
     async def history(
         self, agent: OptionalAgent, label: str, *, limit: int = 50, before: int | None = None

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from asterism import plugins
+from asterism.app.authentication import Access
 from asterism.app.keys import KeyRing, Secret, key_of, key_of_setting
 from asterism.app.session import Session
 from asterism.app.tools import OfferedTools, Workshop
@@ -107,6 +108,7 @@ class Engine:
             database, clock, self.runtime.forget, data, self.authorities, clear=self.clear
         )
         """For the owner, and for what the home does by itself."""
+        self.access = Access(self.session)
         self.schedules = SchedulePump(database, clock, self._wake, lambda: self.settings.zone)
         self.keys = KeyRing(self.session, lambda: self.settings, environ, self._key_changed)
         self.workshop = Workshop(data, lambda: self.settings)

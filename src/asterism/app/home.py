@@ -11,6 +11,7 @@ import threading
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Awaitable,
     Callable,
     Coroutine,
     Iterator,
@@ -24,7 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
+from asterism.app.access import Tokens, Users, ensure_default_token
 from asterism.app.agents import Agents, Halts, Search
+from asterism.app.authentication import Access, Credential, NewWebSession
 from asterism.app.engine import (
     Engine,
     begin_spans,
@@ -57,7 +60,9 @@ from asterism.version import __version__
 if TYPE_CHECKING:
     from asterism.app.archive import Archive
     from asterism.app.audit import Audit
+    from asterism.app.backups import Backups, ScheduledBackups
     from asterism.app.blocks import Blocks
+    from asterism.app.configuration import Configuration
     from asterism.app.contexts import Contexts
     from asterism.app.keys import Keys
     from asterism.app.mcp import Mcp
@@ -160,6 +165,13 @@ class Home:
         return Keys(self._session, self._engine.keys)
 
     @cached_property
+    def backups(self) -> Backups:
+        """Copies of the whole home."""
+        from asterism.app.backups import Backups
+
+        return Backups(self._engine, self._session)
+
+    @cached_property
     def tools(self) -> Tools:
         """The tools that were registered."""
         from asterism.app.tools import Tools
@@ -199,6 +211,16 @@ class Home:
         from asterism.app.people import People
 
         return People(self._session)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """Tokens for the HTTP API."""
+        return Tokens(self._session, self._engine.access)
+
+    @cached_property
+    def users(self) -> Users:
+        """Users of the web page."""
+        return Users(self._session, self._engine.access)
 
     @cached_property
     def rules(self) -> Rules:
@@ -250,15 +272,36 @@ class Home:
 
         return Grants(self._session)
 
+    @cached_property
+    def config(self) -> Configuration:
+        """The settings of the home."""
+        from asterism.app.configuration import Configuration
+
+        return Configuration(self._session, self._engine.live_settings)
+
+    def check_verb(self, name: str) -> Awaitable[None]:
+        """Return if whoever has this home may use a verb, such as `sources.upload`; else raise."""
+        noun, _, verb = name.partition(".")
+        method: Any = getattr(getattr(self, noun), verb)
+        act, told = method.verb
+        return self._session.allow(act, told, told.partition(".")[0])
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether it is the owner's, without any limit on what may be done with it."""
+        limits = self._session.limits
+        is_free = limits is None or (limits.acts is None and limits.agents is None)
+        return self._session.is_owner and is_free
+
     async def counts(self) -> tuple[int, int]:
         """Return how many agents there are, and how many messages wait."""
         session = self._session
 
         async def read(tx: Connection) -> tuple[int, int]:
-            there = await agents.count(tx)
             if not session.sees_all:
+                there = len(await session.agents_in(tx))
                 return there, len(await visible_inbox(tx, session))
-            return there, await messages.count(tx)
+            return await agents.count(tx), await messages.count(tx)
 
         return await session.database.read(read)
 
@@ -296,6 +339,11 @@ class Home:
         )
 
 
+def actor_of(home: Home) -> Actor:
+    """Return who acts in a home."""
+    return home._session.actor  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a home has nouns only
+
+
 class Asterism(Home):
     """A constellation of agents, open. Use `async with Asterism.open(…) as home:`."""
 
@@ -306,6 +354,8 @@ class Asterism(Home):
         self._retention = Pump(
             "retention", self._apply_retention, engine.clock, longest_sleep=_RETAIN_EVERY
         )
+        self._scheduled: ScheduledBackups | None = None
+        engine.live_settings.subscribe(lambda _, new: self._schedule_backups(new))
         self._watching: asyncio.Task[None] | None = None
         self._retain_next = 0
         self._listener: Listener | None = None
@@ -317,6 +367,44 @@ class Asterism(Home):
     def acting_as(self, actor: Actor) -> Home:
         """Return the same home for another actor, with the permissions of that actor."""
         return Home(self._engine, replace(self._session, actor=actor))
+
+    # -- for the HTTP server -----------------------------------------------------------------------
+
+    @property
+    def access(self) -> Access:
+        """Finds out who comes with a secret."""
+        return self._engine.access
+
+    async def authenticate(self, secret: str, *, client: str = "") -> Home:
+        """Return the home as the bearer of a token may use it.
+
+        Args:
+            secret: The secret of the token, `ast_…`.
+            client: The address it came from; too many wrong secrets from one are not heard.
+
+        Raises:
+            NotAuthenticated: The token is unknown, expired or revoked.
+            TooManyAttempts: It was not checked; `retry_after` says for how many seconds.
+        """
+        return self.home_of(await self._engine.access.of_token(secret, client))
+
+    def home_of(self, credential: Credential) -> Home:
+        """Return the home as it may be used with a token or a session; it is made once."""
+        if credential.home is None:
+            credential.home = Home(self._engine, credential.session)
+        return credential.home
+
+    async def log_in(self, name: str, password: str, *, client: str = "") -> NewWebSession:
+        """Begin a session of the web page for the owner or a person with a password."""
+        return await self._engine.access.log_in(name, password, client)
+
+    async def log_out(self, secret: str) -> None:
+        """End the session of the web page with this secret."""
+        await self._engine.access.log_out(secret)
+
+    async def ensure_default_token(self) -> str:
+        """Make the token `default` at the first start; return what a person should know."""
+        return await ensure_default_token(self.tokens, self._session)
 
     # -- for other processes, through the socket ---------------------------------------------------
 
@@ -456,6 +544,23 @@ class Asterism(Home):
         finally:
             await home._close(grace)
 
+    @staticmethod
+    def connect(url: str, token: str | None = None) -> AbstractAsyncContextManager[Asterism]:
+        """Use a home that runs elsewhere: `async with Asterism.connect(url, token) as home:`.
+
+        It has the same nouns and verbs. What needs the process that runs it, such as its settings,
+        is not there.
+
+        Args:
+            url: Where `asterism serve` listens.
+            token: A token of the owner; without one, that of the environment variable
+                ASTERISM_TOKEN.
+        """
+        from asterism.app.remote import connected
+
+        secret = token or os.environ.get("ASTERISM_TOKEN", "")
+        return cast("AbstractAsyncContextManager[Asterism]", connected(url, secret))
+
     @classmethod
     def open_sync(cls, data: Path | str | None = None, **options: Any) -> SyncHome:
         """Open a home for a script or a notebook: the same verbs, without `await`.
@@ -467,6 +572,10 @@ class Asterism(Home):
     async def _start(self, work: bool) -> None:
         engine = self._engine
         await presume_orphans(engine.database, engine.clock())
+        if engine.database.upgrade is not None:
+            from asterism.app.backups import tell_upgrade
+
+            await tell_upgrade(engine.database, engine.clock())
         await engine.database.listen(FORGOTTEN, self._on_forgetting)
         if forgets_again(self._session.data):
             # An older copy of the database may have brought back what was forgotten.
@@ -498,9 +607,20 @@ class Asterism(Home):
             await engine.schedules.start()
             await engine.approvals.start()
             self._retention.start()
+            self._schedule_backups(self.settings)
             await engine.indexing.start()
             for name in engine.channels.names():
                 self._listening.append(asyncio.create_task(self._listen(name)))
+
+    def _schedule_backups(self, settings: Settings) -> None:
+        """Make backups as the settings say, where turns are taken."""
+        if self._scheduled is not None:
+            self._scheduled.kick()
+        elif settings.backups.every and self._engine.lanes is not None and not self._closing:
+            from asterism.app.backups import ScheduledBackups
+
+            self._scheduled = ScheduledBackups(self._engine)
+            self._scheduled.start()
 
     def _on_forgetting(self, constellation: str) -> None:
         """Drop what this process remembers, whichever process forgets."""
@@ -547,6 +667,8 @@ class Asterism(Home):
         await engine.schedules.stop()
         await engine.approvals.stop()
         await self._retention.stop()
+        if self._scheduled is not None:
+            await self._scheduled.stop()
         await engine.indexing.stop()
         await engine.runtime.stop(grace)
         if self._listener is not None:
@@ -561,6 +683,7 @@ class Asterism(Home):
         await engine.models.close()
         await engine.channels.close()
         await engine.keys.close()
+        await engine.access.close()
         await engine.database.close()
 
     async def _listen(self, name: str) -> None:

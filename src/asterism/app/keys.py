@@ -427,6 +427,9 @@ def configured_secrets(settings: Settings, environ: Mapping[str, str]) -> Iterat
     for vendor in vendors().values():
         for variable in vendor.keys:
             yield from _each(variable, environ.get(variable, ""))
+    passphrase = settings.backups.passphrase
+    if passphrase is not None and not _WHOLE.fullmatch(passphrase.get_secret_value()):
+        yield "backups.passphrase", passphrase.get_secret_value()
     for name, header in settings.telemetry.headers.items():
         yield f"telemetry.headers.{name}", header.get_secret_value()
     for name, channel in settings.channels.items():

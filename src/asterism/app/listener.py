@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import traceback
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -58,7 +58,7 @@ class Listener:
 
     def __init__(self, home: Listening, data: Path, *, max_frame: int = MAX_FRAME) -> None:
         """Make it; it listens from `start` on."""
-        self._home = home
+        self._verbs = VerbCalls(home)
         self._path = data / FILE
         self._max_frame = max_frame
         self._server: asyncio.Server | None = None
@@ -115,8 +115,8 @@ class Listener:
             if refusal := refuse_peer(peer_uid(writer.get_extra_info("socket")), self._path.parent):
                 raise NotAllowed(refusal)
             request = await self._read(reader)
-            _check_version(request)
-            call = asyncio.create_task(self._call(request, _Frames(writer)))
+            check_call_version(request)
+            call = asyncio.create_task(self._verbs.answer(request, _Frames(writer)))
         except AsterismError as error:
             await _send(writer, {"error": encode_error(error)})
             return
@@ -145,7 +145,28 @@ class Listener:
             "as the commands of asterism write it. Nothing was changed."
         )
 
-    async def _call(self, request: Mapping[str, Any], frames: _Frames) -> None:
+
+class Frames(Protocol):
+    """Where the answer to a call goes."""
+
+    async def send(self, frame: Mapping[str, Any]) -> None:
+        """Send a frame; whoever reads slowly is waited for."""
+        ...
+
+    def callback(self, place: int | str, *, awaited: bool) -> Callable[..., Any]:
+        """Return a function that is called in the other process; nothing is returned from there."""
+        ...
+
+
+class VerbCalls:
+    """Calls the verbs of a home by their names, for other processes."""
+
+    def __init__(self, home: Listening) -> None:
+        """Call the verbs of this home."""
+        self._home = home
+
+    async def answer(self, request: Mapping[str, Any], frames: Frames) -> None:
+        """Do what a request asks for, and send what it yields and its result or its error."""
         try:
             name = str(request.get("call"))
             if name == "hello":
@@ -168,13 +189,13 @@ class Listener:
             trace = "".join(traceback.format_exception(error))
             await frames.send({"fault": {"kind": type(error).__name__, "trace": trace}})
 
-    async def _stream(self, items: AsyncGenerator[Any, None], frames: _Frames) -> None:
+    async def _stream(self, items: AsyncGenerator[Any, None], frames: Frames) -> None:
         async with contextlib.aclosing(items):
             async for item in items:
                 await frames.send({"item": _to_wire(item)})
 
     def _verb(
-        self, name: str, request: Mapping[str, Any], frames: _Frames
+        self, name: str, request: Mapping[str, Any], frames: Frames
     ) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
         """Return what a request asks to be called, and with what."""
         method = self._home.find_verb(name)
@@ -207,7 +228,8 @@ def _put(args: list[Any], kwargs: dict[str, Any], place: Any, value: Any) -> Non
         kwargs[place] = value
 
 
-def _check_version(request: Mapping[str, Any]) -> None:
+def check_call_version(request: Mapping[str, Any]) -> None:
+    """Raise `OtherVersion` if a request comes from another release."""
     version = request.get("version")
     if version != __version__:
         raise OtherVersion(
@@ -239,6 +261,11 @@ async def _send(writer: asyncio.StreamWriter, frame: Mapping[str, Any]) -> None:
     await writer.drain()
 
 
+def callback_line(place: int | str, args: Sequence[Any]) -> bytes:
+    """Return the line by which a function in the other process is called."""
+    return to_line({"callback": place, "args": _to_wire(list(args))})
+
+
 class _Frames:
     """The lines that go to whoever called a verb."""
 
@@ -255,7 +282,7 @@ class _Frames:
         """Return a function that is called in the other process; nothing is returned from there."""
 
         def report(*args: Any) -> Any:
-            line = to_line({"callback": place, "args": _to_wire(list(args))})
+            line = callback_line(place, args)
             if threading.get_ident() == self._thread:
                 self._write(line)
             else:

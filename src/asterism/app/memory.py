@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from asterism.app.session import Session, note, verbs
+from asterism.app.session import Session, no_such_turn, note, verbs
 from asterism.config import RetentionSettings
 from asterism.memory import export, health, history
 from asterism.memory import why as provenance
@@ -89,6 +89,8 @@ class Memory:
         """Undo everything that a turn wrote to memory; later edits stay."""
 
         async def work(tx: Connection) -> TurnWrites:
+            if not await self._session.visible_turns(tx, [turn_id]):
+                raise no_such_turn(turn_id)
             writer = await self._session.writer(tx, by, reason)
             effects = await gate.revert_turn(tx, writer, turn_id)
             await note(tx, self._session, "memory.reverted", by=by, turn_id=turn_id, reason=reason)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from asterism.app.session import Session, note, verbs
+from asterism.app.authentication import merge_access
+from asterism.app.session import ACCESS_CHANGED, Session, note, verbs
 from asterism.errors import InvalidInput
 from asterism.memory import people
 from asterism.memory import people as rows
@@ -107,7 +108,9 @@ class People:
 
         async def work(tx: Connection, id: str) -> Person:
             other = await people.find(tx, merged)
-            return await people.merge(tx, id, other.id)
+            person = await people.merge(tx, id, other.id)
+            await merge_access(tx, other.id, id, self._session.clock())
+            return person
 
         return await self._change(remaining, work, "merged", gone=merged)
 
@@ -134,6 +137,7 @@ class People:
         async def work(tx: Connection) -> Person:
             person = await people.find(tx, who)
             changed = await change(tx, person.id)
+            await tx.notify(ACCESS_CHANGED, tx.constellation)
             await self._note(tx, what, person, **details)
             return changed
 

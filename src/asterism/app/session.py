@@ -11,11 +11,11 @@ import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 import orjson
 
-from asterism.errors import AsterismError, ConfigError, InvalidInput, NotAllowed, NotFound
+from asterism.errors import AsterismError, Changed, ConfigError, InvalidInput, NotAllowed, NotFound
 from asterism.memory import people
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import (
@@ -53,7 +53,77 @@ THE_OWNER = Actor(OWNER, OWNER, OWNER)
 ADMIN = "admin"
 """The role that sees everything, as the owner does."""
 
+ACCESS_CHANGED = "access"
+"""What is announced, with the constellation, when it changes who may use a home and for what."""
+
 T = TypeVar("T")
+
+OWN_VERBS = frozenset(
+    {"token.current", "token.revoke_current", "user.change_password", "user.log_out_everywhere"}
+)
+"""Verbs about what a caller came in with, which no token forbids."""
+READING_VERBS = frozenset({"agent.get"})
+"""Verbs that belong to talking and are allowed to tokens that may only read."""
+BY_AGENT = frozenset(
+    f"{noun}.{verb}"
+    for noun, names in {
+        "agent": "list get edit delete send ask stream watch warm import_messages",
+        "approval": "list answered get show decide answer stream_decision",
+        "audit": "list get names autonomy export",
+        "block": "list get create write editable shares history at version_at diff blame",
+        "context": "now of_turn compact",
+        "grant": "list give revoke",
+        "home": "counts status current",
+        "memory": "as_of written_by revert_turn fork health export",
+        "notice": "list",
+        "outbox": "list",
+        "passage": "list get history add add_many append retract tag search",
+        "rule": "list add set remove",
+        "schedule": "list add cancel",
+        "search": "list",
+        "source": "list get documents",
+        "spending": "report caps",
+        "tool": "offered",
+        "turn": "list get outcome wait follow stop replay waiting unfinished parts find_messages"
+        " submit_results stream_results",
+    }.items()
+    for verb in names.split()
+)
+"""Verbs that show and change nothing of agents other than those a token is for.
+
+All others are refused to such tokens: they work on the whole constellation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """What a token allows, whatever the actor may do; a session of the web page has no limits."""
+
+    id: str
+    """The token, or the session of the web page."""
+    name: str
+    acts: frozenset[Act] | None = None
+    """None: every act."""
+    agents: frozenset[str] | None = None
+    """The ids of the only agents that exist for it; None: all."""
+    expires_at_ms: int | None = None
+
+    def check(self, act: Act, verb: str) -> None:
+        """Return if the token allows a verb; else raise `NotAllowed`."""
+        if verb in OWN_VERBS:
+            return
+        if self.acts is not None and act not in self.acts:
+            if verb in READING_VERBS and Act.READ in self.acts:
+                return
+            allowed = ", ".join(one.value for one in Act if one in self.acts) or "nothing"
+            raise NotAllowed(
+                f"The token {self.name!r} does not allow {verb}, which needs the scope "
+                f"{act.value!r}: it allows {allowed}. Use another token. Nothing was changed."
+            )
+        if self.agents is not None and verb not in BY_AGENT:
+            raise NotAllowed(
+                f"The token {self.name!r} is for some agents only, and {verb} is about the whole "
+                "constellation. Use a token for all agents. Nothing was changed."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +142,8 @@ class Session:
     """Who acts."""
     clear: Callable[[], None] = lambda: None
     """Drops what this process keeps in memory of texts, such as what tools have loaded."""
+    limits: TokenLimits | None = None
+    """What the token allows that the actor came with; None: they came without a token."""
 
     @property
     def is_owner(self) -> bool:
@@ -86,8 +158,23 @@ class Session:
     # -- what the actor may see ---------------------------------------------------------------
 
     @property
+    def only_agents(self) -> frozenset[str] | None:
+        """The ids of the only agents that exist for the actor; None: all agents do."""
+        return self.limits.agents if self.limits is not None else None
+
+    def sees_agent(self, agent_id: str | None) -> bool:
+        """Tell whether an agent exists for the actor; None stands for all agents together."""
+        only = self.only_agents
+        return only is None or agent_id in only
+
+    @property
     def sees_all(self) -> bool:
-        """Whether the actor may see everything: the owner, and persons with the role `admin`.
+        """Whether the actor may see everything of all agents."""
+        return self.only_agents is None and self.sees_every_audience
+
+    @property
+    def sees_every_audience(self) -> bool:
+        """Whether the actor may see all of an agent: the owner, and persons with role `admin`.
 
         Whatever else a role lets a person do, they see what they may see themselves.
         """
@@ -99,14 +186,14 @@ class Session:
 
     async def participants(self, tx: Connection) -> Participants:
         """Return the participants for whom a verb reads: the actor alone."""
-        if self.sees_all:
+        if self.sees_every_audience:
             return OWNER_ALONE
         persons = [self.actor.id] if self.actor.kind == "person" else []
         return await people.participants(tx, persons, None)
 
     async def among(self, tx: Connection, participants: Participants) -> Participants:
         """Return the participants that the actor names, and the actor."""
-        if self.sees_all:
+        if self.sees_every_audience:
             return participants
         own = await self.participants(tx)
         if participants.owner_alone:
@@ -126,11 +213,17 @@ class Session:
             record = await journal.turn(tx, turn_id)
             if record is None:
                 unknown.add(turn_id)
-            elif participants.can_see(Audience.of_turn(record.audience)):
+            elif self.sees_agent(record.agent_id) and participants.can_see(
+                Audience.of_turn(record.audience)
+            ):
                 visible.add(turn_id)
         if unknown:
             for item in await messages.waiting(tx):
-                if item.turn_id in unknown and participants.can_see(audience_of(item.participants)):
+                if (
+                    item.turn_id in unknown
+                    and self.sees_agent(item.agent_id)
+                    and participants.can_see(audience_of(item.participants))
+                ):
                     visible.add(item.turn_id)
         return frozenset(visible)
 
@@ -167,6 +260,8 @@ class Session:
 
     def check(self, act: Act, verb: str, noun: str, arguments: Sequence[Any] = ()) -> None:
         """Return if the actor may use a verb; else raise `NotAllowed`."""
+        if self.limits is not None:
+            self.limits.check(act, verb)
         if self.is_owner:
             return
         label = _label(arguments[0]) if arguments else ""
@@ -203,18 +298,36 @@ class Session:
         """Do the same in a transaction."""
         name = agent.id if isinstance(agent, AgentRecord) else agent
         record = await agents.by_name(tx, name)
-        if record is None:
-            everyone = await agents.everyone(tx)
-            raise NotFound(no_such("agent", name, [each.name for each in everyone]))
+        if record is None or not self.sees_agent(record.id):
+            there = [each.name for each in await self.agents_in(tx)]
+            raise NotFound(no_such("agent", name, there))
         return record
+
+    async def agents_in(self, tx: Connection) -> list[AgentRecord]:
+        """Return all agents that exist for the actor, by name."""
+        return [agent for agent in await agents.everyone(tx) if self.sees_agent(agent.id)]
 
     async def id_of(self, agent: AgentRecord | str) -> str:
         """Return the id of an agent; the agent of a record may be deleted meanwhile."""
-        return agent.id if isinstance(agent, AgentRecord) else (await self.agent(agent)).id
+        if isinstance(agent, AgentRecord) and self.sees_agent(agent.id):
+            return agent.id
+        return (await self.agent(agent)).id
 
     async def agent_id(self, agent: AgentRecord | str | None) -> str:
         """Return the id of an agent, or that of the constellation as an owner of blocks."""
+        if agent is None and self.limits is not None and self.limits.agents is not None:
+            raise _name_an_agent(self.limits)
         return "" if agent is None else (await self.agent(agent)).id
+
+    async def id_of_any(self, agent: AgentRecord | str | None) -> str | None:
+        """Return the id of an agent; None for all agents, or the only one that a token is for."""
+        if agent is not None:
+            return await self.id_of(agent)
+        if self.limits is None or self.limits.agents is None:
+            return None
+        if len(self.limits.agents) != 1:
+            raise _name_an_agent(self.limits)
+        return next(iter(self.limits.agents))
 
     async def stay_forgotten(self) -> None:
         """Apply earlier forgetting again, after texts came in from outside."""
@@ -235,6 +348,13 @@ class Session:
             drop=drop,
             clock=self.clock,
         )
+
+
+def _name_an_agent(limits: TokenLimits) -> NotAllowed:
+    return NotAllowed(
+        f"The token {limits.name!r} is for some agents only, so that it must be said which one is "
+        'meant. "asterism agent list" shows them. Nothing was changed.'
+    )
 
 
 async def note(
@@ -258,6 +378,8 @@ async def note(
         turn_id: The turn that it is about.
         body: What else is to be known; `what` names the thing.
     """
+    if session.limits is not None:
+        body.setdefault("token", session.limits.name)
     details = {name: value for name, value in body.items() if value not in (None, "", (), [])}
     actor = str(session.actor)
     event = Event(kind, actor, session.clock(), {**details, "by": by}, agent_id or None, turn_id)
@@ -268,6 +390,21 @@ def _label(argument: Any) -> str:
     if isinstance(argument, AgentRecord):
         return argument.name
     return argument if isinstance(argument, str) else str(getattr(argument, "name", ""))
+
+
+class _Versioned(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+def check_version(name: str, current: _Versioned | None, expected: int | None) -> None:
+    """Raise `Changed` if something has another version than whoever changes it has seen."""
+    if expected is None or current is None or current.version == expected:
+        return
+    raise Changed(
+        f"{name} has version {current.version}, and the change is for version {expected}. Read it "
+        "again, and apply the change to that. Nothing was changed."
+    )
 
 
 async def first_visible(
@@ -342,8 +479,9 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
         @functools.wraps(method)
         async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
             arguments.check(args, kwargs)
-            if not self._session.is_owner:
-                await self._session.allow(act, verb, noun, args)
+            session: Session = self._session
+            if session.limits is not None or not session.is_owner:
+                await session.allow(act, verb, noun, args)
             try:
                 return await method(self, *args, **kwargs)
             except AsterismError as error:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 from asterism.app.session import Session, checked_name, no_such, note, verbs
 from asterism.errors import Conflict, InvalidInput, NotFound
@@ -17,6 +20,12 @@ from asterism.store import documents
 from asterism.store.database import Connection
 from asterism.types.agents import AgentRecord, new_id
 from asterism.types.documents import DocumentSource, SourceDocument
+
+UPLOADS = "uploads"
+"""The directory of files that were put into sources, in the data directory."""
+MAX_UPLOAD = 100 << 20
+"""Bytes of one file."""
+_MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,58 @@ def _place(path: Path) -> Path:
     return place
 
 
+def _file_name(name: str) -> str:
+    """Return the name of a file that is put into a source; it must not lead elsewhere."""
+    is_plain = name.isprintable() and not any(sign in name for sign in '/\\:*?"<>|')
+    if not is_plain or not 0 < len(name.encode()) <= _MAX_NAME or name.startswith("."):
+        raise InvalidInput(
+            f"{name[:80]!r} is not a valid name of a file: it has 1 to {_MAX_NAME} bytes, no "
+            "directory, no control characters, and does not begin with a dot. Nothing was stored."
+        )
+    if not is_known(Path(name)):
+        raise InvalidInput(
+            f"{name!r} is a file of a kind that is not read ({kind_of(name)}). Convert it to text, "
+            "PDF or an office document. Nothing was stored."
+        )
+    return name
+
+
+def _parts_of(content: object) -> AsyncIterable[bytes]:
+    """Return the content of a file as it comes."""
+    if isinstance(content, AsyncIterable):
+        return cast("AsyncIterable[bytes]", content)
+    if not isinstance(content, bytes):
+        raise InvalidInput(
+            f"The content of a file is bytes, and not {type(content).__name__}. Nothing was stored."
+        )
+    whole = content
+
+    async def parts() -> AsyncGenerator[bytes, None]:
+        yield whole
+
+    return parts()
+
+
+async def _store_file(path: Path, content: AsyncIterable[bytes], most: int) -> None:
+    """Write a file as it comes; it has its name once it is whole."""
+    handle, temporary = tempfile.mkstemp(prefix=".upload-", dir=path.parent)
+    size = 0
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            async for part in content:
+                size += len(part)
+                if size > most:
+                    raise InvalidInput(
+                        f"The file {path.name!r} has more than {most:,} bytes. Split it, or add "
+                        "the folder that it is in as a source. Nothing was stored."
+                    )
+                await asyncio.to_thread(stream.write, part)
+        await asyncio.to_thread(os.replace, temporary, path)
+    except BaseException:
+        os.unlink(temporary)  # noqa: PTH108 - it takes no time, and must be done when cancelled, too
+        raise
+
+
 @verbs(
     "source",
     add=Act.GOVERN,
@@ -60,6 +121,7 @@ def _place(path: Path) -> Path:
     get=Act.READ,
     documents=Act.READ,
     sync=Act.APPEND,
+    upload=Act.GOVERN,
     pause=Act.OVERWRITE,
     resume=Act.OVERWRITE,
     remove=Act.DELETE,
@@ -123,32 +185,41 @@ class Sources:
         """Return all sources and how they stand."""
 
         async def read(tx: Connection) -> list[SourceState]:
-            participants = await self._session.participants(tx)
             return [
                 SourceState(
                     source,
-                    tuple(await documents.agents_of(tx, source.id)),
+                    tuple(
+                        filter(self._session.sees_agent, await documents.agents_of(tx, source.id))
+                    ),
                     *await documents.counts(tx, source.id),
                 )
-                for source in await documents.sources(tx)
-                if participants.can_see(source.audience)
+                for source in await self._visible(tx)
             ]
 
         return await self._session.database.read(read)
+
+    async def _visible(self, tx: Connection) -> list[DocumentSource]:
+        """Return the sources that the actor may see, of agents that exist for them."""
+        session = self._session
+        participants = await session.participants(tx)
+        return [
+            source
+            for source in await documents.sources(tx)
+            if participants.can_see(source.audience)
+            and (
+                session.only_agents is None
+                or any(map(session.sees_agent, await documents.agents_of(tx, source.id)))
+            )
+        ]
 
     async def get(self, name: str) -> DocumentSource:
         """Return a source by its name."""
 
         async def read(tx: Connection) -> DocumentSource:
-            participants = await self._session.participants(tx)
             stored = await documents.by_name(tx, name)
-            if stored is None or not participants.can_see(stored.audience):
-                there = [
-                    source.name
-                    for source in await documents.sources(tx)
-                    if participants.can_see(source.audience)
-                ]
-                raise NotFound(no_such("source", name, there))
+            visible = await self._visible(tx)
+            if stored is None or stored not in visible:
+                raise NotFound(no_such("source", name, [source.name for source in visible]))
             return stored
 
         return await self._session.database.read(read)
@@ -182,6 +253,40 @@ class Sources:
         if synced.read:
             await self._session.stay_forgotten()
         return synced
+
+    async def upload(
+        self,
+        name: str,
+        file: str,
+        content: bytes | AsyncIterable[bytes],
+        *,
+        audience: str = "owner",
+        most: int = MAX_UPLOAD,
+    ) -> SyncResult:
+        """Put a file into a source and read it; a source of that name is made if there is none.
+
+        Args:
+            name: The source. Files are put only into one that was made so, never into a folder of
+                the machine.
+            file: The name of the file; one of the same name is replaced.
+            content: What is in it, whole or as it comes.
+            audience: Who may see a source that is made.
+            most: How many bytes it may have.
+        """
+        file, parts = _file_name(file), _parts_of(content)
+        place = self._session.data / UPLOADS / checked_name(name).replace("/", "_")
+        try:
+            source = await self.get(name)
+        except NotFound:
+            await asyncio.to_thread(place.mkdir, 0o700, parents=True, exist_ok=True)
+            source = await self.add(name, place, audience=audience)
+        if Path(source.path) != place.resolve():
+            raise Conflict(
+                f"Source {name!r} is the folder {source.path}, into which nothing is put from "
+                "outside. Choose another name. Nothing was stored."
+            )
+        await _store_file(place / file, parts, most)
+        return await self.sync(name)
 
     async def pause(self, name: str, *, paused: bool = True) -> None:
         """Pause a source: its documents can still be searched, and no new ones are read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, time, timedelta
 
@@ -130,13 +130,27 @@ class SpendingReports:
         """Return the spending of the last days, including today, and the state of the caps."""
         if days > MAX_DAYS:
             raise InvalidInput(f"{days:,} days are too many; {MAX_DAYS:,} is the most.")
-        agent_id = await self._session.id_of(agent) if agent is not None else None
+        agent_id = await self._session.id_of_any(agent)
         settings, now = self._engine.settings, self._session.clock()
-        return await self._session.database.read(
+        spend = await self._session.database.read(
             lambda tx: read_spend(tx, settings, self._engine.prices.of, now, days, agent_id)
         )
+        return replace(spend, standings=tuple(self._visible(spend.standings)))
 
     async def caps(self) -> list[Standing]:
         """Return how much of each cap is used in the day or the month that it runs for."""
         settings, now = self._engine.settings, self._session.clock()
-        return await self._session.database.read(lambda tx: standings(tx, settings, now))
+        return self._visible(
+            await self._session.database.read(lambda tx: standings(tx, settings, now))
+        )
+
+    def _visible(self, there: Sequence[Standing]) -> list[Standing]:
+        """Return the caps of agents that exist for the actor; all caps, if all agents do."""
+        session = self._session
+        if session.only_agents is None:
+            return [*there]
+        return [
+            standing
+            for standing in there
+            if session.sees_agent(standing.cap.scope.removeprefix("agent:"))
+        ]

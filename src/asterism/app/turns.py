@@ -36,6 +36,7 @@ from asterism.turns.approvals import (
     reviewer_names,
     words_for,
 )
+from asterism.turns.parts import TurnParts, parts_of
 from asterism.turns.replay import replay as replay_turn
 from asterism.turns.runtime import signals_of_turn
 from asterism.types.agents import (
@@ -74,6 +75,10 @@ from asterism.types.turns import (
     outcome=Act.READ,
     wait=Act.TALK,
     follow=Act.READ,
+    find_messages=Act.TALK,
+    parts=Act.TALK,
+    submit_results=Act.TALK,
+    stream_results=Act.TALK,
     stop=Act.APPEND,
     replay=Act.READ,
     fork=Act.GOVERN,
@@ -143,11 +148,104 @@ class Turns:
             async for signal in signals:
                 yield signal
 
+    async def parts(self, turn_id: str) -> TurnParts:
+        """Return what whoever asked is told of a turn: its words, its calls for them, its state."""
+
+        async def read(tx: Connection) -> TurnParts | None:
+            if not await self._session.visible_turns(tx, [turn_id]):
+                return None
+            record = await journal.turn(tx, turn_id)
+            if record is None:
+                item = await messages.find(tx, message_id_for(turn_id))
+                if item is None:
+                    return None
+                state = TurnState.WAITING if item.stopped is None else TurnState.STOPPED
+                return TurnParts(
+                    turn_id, item.agent_id, state, item.at_ms, error=item.stopped or ""
+                )
+            questions = tuple(
+                (approval.id, approval.question)
+                for approval in await approvals.of_turn(tx, turn_id)
+                if approval.decided_at_ms is None and not approval.for_client
+            )
+            error = ""
+            if record.state in (TurnState.FAILED, TurnState.STOPPED):
+                error = record.error or "The turn ended without an answer."
+            return TurnParts(
+                turn_id,
+                record.agent_id,
+                record.state,
+                record.opened_at_ms,
+                parts_of(await journal.entries_of(tx, record)),
+                error,
+                questions,
+            )
+
+        found = await self._session.database.read(read)
+        if found is None:
+            raise no_such_turn(turn_id)
+        return found
+
+    async def find_messages(
+        self, agent: AgentRecord | str, messages: Sequence[bytes]
+    ) -> dict[bytes, builtins.list[str]]:
+        """Return the turns of an agent that have exactly these messages, the latest first.
+
+        Args:
+            agent: The agent, or its name or id.
+            messages: Messages in their wire form.
+
+        Returns:
+            The ids of the turns by message; what is not among the latest entries is missing.
+        """
+        session, agent_id = self._session, await self._session.id_of(agent)
+
+        async def read(tx: Connection) -> dict[bytes, builtins.list[str]]:
+            found = await journal.turns_with_messages(tx, agent_id, messages)
+            visible = await session.visible_turns(tx, {turn_id for _, turn_id in found})
+            turns: dict[bytes, builtins.list[str]] = {}
+            for body, turn_id in found:
+                if turn_id in visible:
+                    turns.setdefault(body, []).append(turn_id)
+            return turns
+
+        return await session.database.read(read)
+
+    async def submit_results(self, turn_id: str, results: Mapping[str, str]) -> Receipt:
+        """Give a turn the results of the calls that it left to the program that asked.
+
+        Args:
+            turn_id: The turn, which waits for them.
+            results: The text of each result by the key of its call, such as `0/call/0`; all that
+                it waits for.
+        """
+        await self._must_see(turn_id)
+        by = OWNER if self._session.is_owner else self._session.actor.id
+        return await self._engine.approvals.submit(turn_id, results, by)
+
+    async def stream_results(
+        self, turn_id: str, results: Mapping[str, str]
+    ) -> AsyncGenerator[Signal, None]:
+        """Give a turn such results and yield its signals as it goes on."""
+        agent_id = (await self.parts(turn_id)).agent_id
+        engine = self._engine
+        async with contextlib.aclosing(
+            signals_of_turn(
+                engine.hub,
+                engine.runtime.wait,
+                agent_id,
+                lambda: self.submit_results(turn_id, results),
+            )
+        ) as signals:
+            async for signal in signals:
+                yield signal
+
     async def stop(self, turn_id: str, reason: str = "Stopped.") -> None:
         """End a turn that is under way, wherever it runs, or that waits for others to end.
 
         One that waits is stopped on return; one that is under way ends soon after.
         """
+        await self._must_see(turn_id)
         stands = await self._engine.runtime.stop_anywhere(turn_id, reason)
         if stands is None:
             return
@@ -288,11 +386,18 @@ class Notices:
     async def list(self, *, unseen: bool = True, limit: int = 100) -> builtins.list[Notice]:
         """Return the notices, which are for nobody but the owner."""
         session = self._session
-        if not session.sees_all:
+        if not session.sees_every_audience:
             return []
-        return await session.database.read(
-            lambda tx: agents.list_notices(tx, unseen=unseen, most=limit)
-        )
+
+        async def visible(notices: Sequence[Notice]) -> builtins.list[Notice]:
+            return [notice for notice in notices if session.sees_agent(notice.agent_id)]
+
+        async def read(tx: Connection) -> builtins.list[Notice]:
+            return await first_visible(
+                lambda most: agents.list_notices(tx, unseen=unseen, most=most), visible, limit
+            )
+
+        return await session.database.read(read)
 
     async def mark_seen(self, ids: Sequence[str]) -> None:
         """Note that the owner has seen these."""
@@ -393,7 +498,11 @@ class Schedules:
         async def work(tx: Connection) -> Schedule | None:
             found = await messages.get_schedule(tx, schedule_id)
             participants = await session.participants(tx)
-            if found is None or not participants.can_see(audience_of(found.participants)):
+            if (
+                found is None
+                or not session.sees_agent(found.agent_id)
+                or not participants.can_see(audience_of(found.participants))
+            ):
                 return None
             await messages.cancel_schedule(tx, found.agent_id, found.id)
             await note(
@@ -490,8 +599,9 @@ class Approvals:
     ) -> builtins.list[ApprovalRecord]:
         """Return the approvals that the actor may see: of visible turns, or addressed to them."""
         session = self._session
-        if session.sees_all:
-            return [*records]
+        records = [record for record in records if session.sees_agent(record.agent_id)]
+        if session.sees_every_audience:
+            return records
         visible = await session.visible_turns(tx, [approval.turn_id for approval in records])
         person = await stored_people.get_person(tx, session.actor.id)
         answerable: builtins.list[ApprovalRecord] = []
@@ -558,16 +668,27 @@ class Approvals:
                 `Wish`, which has limits and an end as well.
             place: Where it is answered, as `channel:address`; others who were asked are told.
         """
-        who = (by or OWNER) if self._session.is_owner else self._session.actor.id
+        session = self._session
+        await self._must_exist(approval_id)
+        if grant is not None and session.limits is not None:
+            # It lets the agent make more calls than the one that is asked about.
+            session.limits.check(Act.GOVERN, "approval.decide")
+        who = (by or OWNER) if session.is_owner else session.actor.id
         changed = arguments
         if changed is not None and not isinstance(changed, str):
             changed = orjson.dumps(dict(changed)).decode()
         wish = grant if grant is None or isinstance(grant, Wish) else Wish(_extent(grant))
         return await self._queue.decide(
-            ApprovalReply(
-                approval_id, approved, who, note, changed, wish, place, self._session.is_owner
-            )
+            ApprovalReply(approval_id, approved, who, note, changed, wish, place, session.is_owner)
         )
+
+    async def _must_exist(self, approval_id: str) -> None:
+        """Raise `NotFound` for an approval of an agent that does not exist for the actor."""
+        if self._session.only_agents is None:
+            return
+        record = await self._session.database.read(lambda tx: find(tx, approval_id))
+        if record is None or not self._session.sees_agent(record.agent_id):
+            raise NotFound(NO_APPROVAL.format(id=approval_id))
 
     async def answer(
         self,
@@ -584,6 +705,7 @@ class Approvals:
         """
         who = by if self._session.is_owner else self._session.actor.id
         try:
+            await self._must_exist(approval_id)
             receipt = await self._queue.decide(
                 ApprovalReply(approval_id, approved, who, note, place=place)
             )
@@ -595,6 +717,8 @@ class Approvals:
         self, approval: ApprovalRecord, *, approved: bool, **options: Any
     ) -> AsyncGenerator[Signal, None]:
         """Answer a question and yield the signals of the turn as it goes on."""
+        if not self._session.sees_agent(approval.agent_id):
+            raise NotFound(NO_APPROVAL.format(id=approval.id))
         return signals_of_turn(
             self._engine.hub,
             self._engine.runtime.wait,
@@ -638,9 +762,18 @@ class Grants:
         return [grant for grant in grants if agent_id is None or grant.agent_id in (None, agent_id)]
 
     async def _visible(self, tx: Connection, grants: Sequence[Grant]) -> list[Grant]:
-        """Return the grants that the actor may see: their own, or from visible turns."""
-        if self._session.sees_all:
-            return list(grants)
+        """Return the grants that the actor may see: their own, or from visible turns.
+
+        One for all agents is also one for each of them.
+        """
+        session = self._session
+        grants = [
+            grant
+            for grant in grants
+            if grant.agent_id is None or session.sees_agent(grant.agent_id)
+        ]
+        if session.sees_every_audience:
+            return grants
         turns = {
             grant.id: question.turn_id
             for grant in grants
@@ -675,7 +808,7 @@ class Grants:
             per_day: How many calls in 24 hours.
         """
         now = self._session.clock()
-        agent_id = (await self._session.agent(agent)).id if agent is not None else None
+        agent_id = await self._session.agent_id(agent) or None
         end = optional_ms(until)
         _check(tool, pattern or {}, end, uses, now)
         check_limits(amount, per_day)
@@ -709,7 +842,7 @@ class Grants:
 
         async def work(tx: Connection) -> Grant:
             grant = await approvals.get_grant(tx, grant_id)
-            if grant is None:
+            if grant is None or not self._session.sees_agent(grant.agent_id):
                 raise NotFound(
                     f'There is no grant {grant_id!r}. "asterism grant list" shows all that count. '
                     "Nothing was changed."

@@ -14,6 +14,7 @@ from asterism.cli import (
     archive,
     audit,
     background,
+    backup,
     block,
     chat,
     context,
@@ -35,9 +36,11 @@ from asterism.cli import (
     setup,
     source,
     spend,
+    token,
     tool,
     turn,
     units,
+    user,
 )
 from asterism.cli.commands import (
     FAILED,
@@ -78,7 +81,10 @@ for name, noun in (
     ("model", model.app),
     ("mcp", mcp.app),
     ("key", key.app),
+    ("token", token.app),
+    ("user", user.app),
     ("audit", audit.app),
+    ("backup", backup.app),
     ("service", units.app),
 ):
     app.add_typer(noun, name=name)
@@ -107,6 +113,14 @@ def root(
     data: Data = None,
     config: Config = None,
     json: Json = False,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="A home that runs elsewhere (default: $ASTERISM_URL), with $ASTERISM_TOKEN.",
+        ),
+    ] = None,
     version: Annotated[
         bool,
         typer.Option(
@@ -116,7 +130,7 @@ def root(
 ) -> None:
     """A self-hosted home for long-lived AI agents. Alone it opens a chat with the first agent."""
     del version
-    context.obj = options = Options(data, config, json)
+    context.obj = options = Options(data, config, json, url=url)
     if context.invoked_subcommand is None:
         run_command(chat.chat, options, {})
 

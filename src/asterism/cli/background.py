@@ -163,9 +163,11 @@ async def _stay(options: Options) -> None:
     place = options.place
     async with open_here(options, work=True, grace=_END_WITHIN / 2) as home:
         home.follow_configuration(log.follow)
+        token = await home.ensure_default_token()
         file = place / FILE
         _write_background(file)
-        note(f"The home in {place} is open to every terminal. Ctrl-C or SIGTERM ends it.")
+        opened = f"The home in {place} is open to every terminal. Ctrl-C or SIGTERM ends it."
+        note(f"{opened} {token}".rstrip())
         try:
             await until_stopped()
         finally:

@@ -92,6 +92,8 @@ class Options:
     json: bool = False
     settings: Mapping[str, object] = field(default_factory=dict[str, object])
     """Settings that win over file and environment."""
+    url: str | None = None
+    """The address of a home that runs elsewhere."""
 
     @property
     def place(self) -> Path:
@@ -107,6 +109,7 @@ class Options:
             self.config or outer.config,
             self.json or outer.json,
             {**outer.settings, **self.settings},
+            self.url or outer.url,
         )
 
     def with_cassette(self, record: Path | None, play: Path | None) -> Options:
@@ -141,6 +144,12 @@ async def open_home(
     """Give the home that the options name: the one that another process has open, or one's own."""
     from asterism.client import RemoteHome, running_or_opened
 
+    url = options.url or (os.environ.get("ASTERISM_URL") if options.data is None else None)
+    if url:
+        async with _elsewhere(options, url) as home:
+            yield home
+        return
+
     def opening() -> AbstractAsyncContextManager[Asterism]:
         return open_here(options, work=work, readonly=readonly, grace=grace, on_problem=on_problem)
 
@@ -149,6 +158,28 @@ async def open_home(
             _check_settings(options, home)
             log.start(None)
             use_local_zone(ZoneInfo(home.hello.zone) if home.hello.zone else None)
+        yield cast("Asterism", home)
+
+
+@asynccontextmanager
+async def _elsewhere(options: Options, url: str) -> AsyncGenerator[Asterism, None]:
+    """Give the home behind an address."""
+    from asterism.app.remote import connected
+
+    if options.settings or options.config is not None:
+        raise InvalidInput(
+            f"--config, --record and --play are for a home of one's own, and {url} names one that "
+            "runs elsewhere. Leave them out, or the address. Nothing was done."
+        )
+    token = os.environ.get("ASTERISM_TOKEN")
+    if not token:
+        raise InvalidInput(
+            f"{url} needs a token. Set ASTERISM_TOKEN to one of the owner; on that machine, "
+            '"asterism token create" makes one. Nothing was done.'
+        )
+    log.start(None)
+    async with connected(url, token) as home:
+        use_local_zone(ZoneInfo(home.hello.zone) if home.hello.zone else None)
         yield cast("Asterism", home)
 
 
@@ -238,14 +269,21 @@ def flag(flags: str, about: str) -> Any:
     return typer.Option(*flags.split(), help=about)
 
 
-def group(about: str) -> typer.Typer:
-    """Return a noun that has commands, such as `agent`."""
+def group(about: str, *, in_pipe: Callable[[Options], None] | None = None) -> typer.Typer:
+    """Return a noun that has commands, such as `agent`.
+
+    Alone it shows its help; with `in_pipe`, only at a terminal, and else it does that.
+    """
     app = typer.Typer(help=about, rich_markup_mode=None, add_completion=False)
 
     @app.callback(invoke_without_command=True)
     def show_help(context: typer.Context) -> None:
-        if context.invoked_subcommand is None:
+        if context.invoked_subcommand is not None:
+            return
+        if in_pipe is None or sys.stdin.isatty():
             typer.echo(context.get_help())
+        else:
+            in_pipe(context.obj if isinstance(context.obj, Options) else Options())
 
     return app
 

@@ -1,4 +1,4 @@
-"""`asterism mcp`: servers whose tools agents may call."""
+"""`asterism mcp`: servers whose tools agents may call, and asterism as a server for others."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.commands import (
+    Options,
+    argument,
+    command,
+    flag,
+    group,
+    open_home,
+    option,
+    run_command,
+)
 from asterism.cli.inputs import read_bytes, read_pair
-from asterism.cli.output import Column, Grid, ItemTable, Result, plural
+from asterism.cli.output import Column, Grid, ItemTable, Result, note, plural
+from asterism.cli.terminal import until_stopped
 from asterism.errors import (
     AsterismError,
     Conflict,
@@ -33,7 +43,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = group("Connect MCP servers, whose tools agents may call.")
+
+def _serve_in_pipe(options: Options) -> None:
+    """Do as `asterism mcp serve` does: the configuration of a client may say `asterism mcp`."""
+    run_command(serve, options, {})
+
+
+app = group("Connect MCP servers, whose tools agents may call, and be one.", in_pipe=_serve_in_pipe)
 
 Name = Annotated[str, argument("NAME", "A server, by its name.")]
 
@@ -311,3 +327,34 @@ async def login(
         {"name": name, "tools": count},
         f"You are logged in at {name}, which has {plural(count, 'tool')}.",
     )
+
+
+@command(app, "serve")
+async def serve(
+    options: Options,
+    agent: Annotated[
+        list[str] | None, option("--agent", "NAME", "Offer this agent alone; repeat for others.")
+    ] = None,
+    read_only: Annotated[
+        bool, flag("--read-only", "Offer only tools that change nothing.")
+    ] = False,
+) -> None:
+    """Serve the agents to an MCP client, on standard input and output.
+
+    The client starts this command. It ends with its input.
+    """
+    from asterism.api.mcp_transport import serve_stdio
+
+    async with open_home(options, work=not read_only, readonly=read_only) as home:
+        offered = [(await home.agents.get(name)).id for name in agent or ()]
+        note("Serving MCP on standard input and output. It ends with its input, or with Ctrl-C.")
+        serving = asyncio.create_task(serve_stdio(home, agents=offered, read_only=read_only))
+        stopped = asyncio.create_task(until_stopped())
+        try:
+            await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (serving, stopped):
+                task.cancel()
+            await asyncio.gather(serving, stopped, return_exceptions=True)
+        if not serving.cancelled():
+            await serving

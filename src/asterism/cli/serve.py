@@ -60,9 +60,13 @@ async def serve(
                 log.follow(new)
 
             home.follow_configuration(changed)
+            token = await home.ensure_default_token()
+            stopped = asyncio.create_task(until_stopped())
+            await asyncio.sleep(0)  # it takes signals before anything is printed
             async with Server(home, socket, lambda: problems) as server:
-                note(f"Listening at {server.url}, for example {server.url}/health. Ctrl-C stops.")
-                await until_stopped()
+                listening = f"Listening at {server.url}, for example {server.url}/health."
+                note(f"{listening} Ctrl-C stops. {token}".rstrip())
+                await stopped
                 note(_STOPPING)
 
 

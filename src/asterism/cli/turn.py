@@ -263,6 +263,8 @@ def _noted(entry: Entry, who: str) -> Iterator[tuple[str, str]]:
 
 
 def _decision(decision: dict[str, Any]) -> tuple[str, str]:
+    if decision.get("client"):
+        return decision["by"], f"result: {decision['text']}"
     verdict = "approved" if decision["approved"] else "denied"
     note = decision["note"]
     return decision["by"], f"{verdict}: {note}" if note else verdict

@@ -43,7 +43,9 @@ RESERVED = frozenset(
         "ASTERISM_MODELS",
         "ASTERISM_NONINTERACTIVE",
         "ASTERISM_SERVERS",
+        "ASTERISM_TOKEN",
         "ASTERISM_TORTURE",
+        "ASTERISM_URL",
     }
 )
 """Variables that are read by others and are no settings."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -25,7 +26,7 @@ from pydantic import (
 from asterism.config.documents import AuthorizationSettings, ContactsSettings, SettingsTable
 from asterism.config.vendors import DEMO, Vendor, usual_model, vendors
 from asterism.errors import InvalidInput
-from asterism.times import machine_zone, zone_named
+from asterism.times import machine_zone, read_duration, zone_named
 from asterism.types.agents import Audience, Limits
 from asterism.types.permissions import EffectKind, ToolEffect
 from asterism.types.spending import IMAGE_TOKENS, Budget, Limit, Price, nano
@@ -650,6 +651,50 @@ class SearchSettings(SettingsTable):
     )
 
 
+_MIN_BACKUP_INTERVAL = 60.0
+
+
+class BackupSettings(SettingsTable):
+    """Where backups are kept, how often one is made, and how they are encrypted."""
+
+    directory: str = Field(
+        default="backups",
+        min_length=1,
+        description="the path of a directory",
+        examples=["/mnt/nas/asterism"],
+    )
+    every: str | None = Field(
+        default=None, description="a duration of at least 1 minute", examples=["1 day"]
+    )
+    keep: int = Field(
+        default=7, ge=1, le=10_000, description="a whole number from 1 to 10,000", examples=[7]
+    )
+    passphrase: SecretStr | None = Field(
+        default=None,
+        min_length=8,
+        repr=False,
+        description='"secret:NAME" or at least 8 characters',
+        examples=["secret:backup"],
+    )
+
+    @field_validator("every")
+    @classmethod
+    def _check_every(cls, text: str | None) -> str | None:
+        if text is None:
+            return None
+        with contextlib.suppress(ValueError):
+            if _MIN_BACKUP_INTERVAL <= read_duration(text) <= _MAX:
+                return text
+        raise ValueError(
+            f'is "{text[:80]}"; a duration of at least 1 minute is needed, such as "1 day".'
+        )
+
+    @property
+    def interval_ms(self) -> int | None:
+        """Milliseconds from one scheduled backup to the next; None: none is scheduled."""
+        return int(read_duration(self.every) * 1000) if self.every is not None else None
+
+
 class SecretSettings(SettingsTable):
     """Where the key is that opens the stored keys of others."""
 
@@ -855,6 +900,18 @@ class RuntimeSettings(SettingsTable):
         return seconds
 
 
+class ApiSettings(SettingsTable):
+    """The HTTP API."""
+
+    requests_per_minute: Count = 600_000
+    hosts: tuple[str, ...] = Field(
+        default=(), strict=False, description='a list of names, such as ["home.example.org"],'
+    )
+    origins: tuple[str, ...] = Field(
+        default=(), strict=False, description='a list of origins, such as ["https://example.org"],'
+    )
+
+
 class OutboxSettings(SettingsTable):
     """How often and how patiently a delivery is tried."""
 
@@ -882,6 +939,16 @@ class ChannelSettings(SettingsTable):
     type: str = Field(
         min_length=1, description="the name of a channel's plugin", examples=["webhook"]
     )
+    events: tuple[Literal["ended", "parked"], ...] = Field(
+        default=(), strict=False, description='a list of "ended" and "parked"'
+    )
+    agents: tuple[str, ...] = Field(
+        default=(), strict=False, description='a list of names of agents, such as ["aria"],'
+    )
+
+    def tells(self, event: str, agent: str) -> bool:
+        """Whether this channel is told of an event of an agent's turns."""
+        return event in self.events and (not self.agents or agent in self.agents)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -933,6 +1000,7 @@ class Settings(SettingsTable):
     agents: dict[str, AgentSettings] = Field(default={})
     retention: dict[str, RetentionSettings] = Field(default={})
     runtime: RuntimeSettings = RuntimeSettings.model_construct()
+    api: ApiSettings = ApiSettings.model_construct()
     outbox: OutboxSettings = OutboxSettings.model_construct()
     channels: dict[str, ChannelSettings] = Field(default={})
     tools: ToolSettings = ToolSettings.model_construct()
@@ -942,6 +1010,7 @@ class Settings(SettingsTable):
     log: LogSettings = LogSettings.model_construct()
     telemetry: TelemetrySettings = TelemetrySettings.model_construct()
     secrets: SecretSettings = SecretSettings.model_construct()
+    backups: BackupSettings = BackupSettings.model_construct()
     mcp: dict[str, McpSettings] = Field(default={})
     web: WebSettings = WebSettings.model_construct()
     sandbox: SandboxSettings = SandboxSettings.model_construct()

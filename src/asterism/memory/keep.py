@@ -19,7 +19,8 @@ MAX_SENTENCE = 400
 _MAX_CHARACTERS = 64_000
 _SENTENCE = re.compile(
     # Not after "Dr." or in "e.g.", and after a number only before what can begin a sentence.
-    r"(?<=[.!?…])(?<!\b[A-Z]\.)(?<!\bDr\.)(?<!\bMr\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!\bNo\.)"
+    r"(?<=[.!?…])(?<!\b[A-Z]\.)(?<!\b[DMSHFN]r\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!\bNo\.)(?<!\bMs\.)"
+    r"(?<!\bSra\.)(?<!\bMme\.)(?<!\bSig\.)(?<!\bDra\.)(?<!\bProf\.)(?<!\bca\.)(?<!\bbzw\.)"
     r"(?:(?<!\d\.)\s+|\s+(?=[^\Wa-z\d])"
     r"(?!(?:Jan|Feb|M[aä]r|Apr|Ma[iy]|Jun|Jul|Aug|Sep|O[ck]t|Nov|De[cz])[a-zä]*\b))"
     r"|(?<=[。！？؟।])|[\n\r\v\f\x00]+"
@@ -156,8 +157,8 @@ def asked_to_keep(text: str, before: Sequence[str] = ()) -> list[str]:
 
 _LIST_ITEM = re.compile(
     r"\n|(?:^|\s)\(?\d\)\s|,?\s+(?:and|und|et|y|e)\s+(?=(?:please |also )?(?:remember|memori[sz]e"
-    r"|merk"
-    r"|retiens|recuerda|ricorda|lembra)\b)",
+    r"|merk|retiens|recuerda|ricorda|lembra|remind me|erinnere mich|rappelle-moi|recu[eé]rdame"
+    r"|ricordami|me lembr[ae]|lembra-me|herinner me)\b)",
     re.IGNORECASE,
 )
 """What stands between the things that a message asks for."""
@@ -168,7 +169,8 @@ _IN_REQUESTS = re.compile(
     r"|verg|denk|behalt|schr|speicher|später|protokoll|souv|rappel|reti?en|oubli|plus tard|mémoire"
     r"|tête|rec[ou]|acu[eé]rd|olvid|ap[uú]nt|an[oó]t|cuenta|guard|conste|ricord|tieni|dimentic"
     r"|segn|salva|lembr|esque|onthou|sla op|later|pamięt|zapom|zanot|запом|забуд|запиш"
-    r"|记|記|覚|メモ|憶"
+    r"|know|aware|hold on|(?:this|that|it) down|next time|wissen|wei(?:ß|ss)t"
+    r"|festhalt|halte? fest|sab|saiba|sepas|sach|sapp|regist|bewaar|weten|oren|记|記|覚|メモ|憶"
 )
 """Every request of `keep.toml` has one of these in it, in lower case."""
 
@@ -321,14 +323,17 @@ _NUMBER_NAMES = (
     r"|acht|neun|zehn|elf|zw[oö]lf|dos|tres|cuatro|cinco|siete|ocho|nueve|diez|deux|trois|quatre"
     r"|cinq|sept|huit|neuf|dix"
 )
+_NAMES = re.compile(
+    # Names stand within a sentence; at its beginning every word has a capital letter.
+    r"(?<![.!?…] )(?<!^)(?<!\w)[A-ZÀ-Þ][a-zà-ÿ-]{1,30}(?: [A-ZÀ-Þ][a-zà-ÿ-]{1,30})*"
+)
 _VALUES = (
     re.compile(rf"\b(?:{_DAY_NAMES})\b", re.IGNORECASE),
     re.compile(rf"\b(?:{_MONTH_NAMES})\b", re.IGNORECASE),
     re.compile(r"(?<![\d:.])\d{1,2}(?:[:.h]\d{2}(?!\d)(?: ?[ap]m\b)?| ?[ap]m\b)", re.IGNORECASE),
     re.compile(r"(?<![A-Za-z\d.,])[A-Za-z]*\d(?:[A-Za-z\d]|[.,:/-](?=\d))*"),
     re.compile(rf"\b(?:{_NUMBER_NAMES})\b", re.IGNORECASE),
-    # Names stand within a sentence; at its beginning every word has a capital letter.
-    re.compile(r"(?<![.!?…] )(?<!^)(?<!\w)[A-ZÀ-Þ][a-zà-ÿ-]{1,30}(?: [A-ZÀ-Þ][a-zà-ÿ-]{1,30})*"),
+    _NAMES,
 )
 """Kinds of values of which one may take the place of another."""
 _NO_NAMES_OF_PEOPLE = frozenset(("I", "I'm", "I'll", "Ich", "Uhr", "OK"))
@@ -359,7 +364,14 @@ def put_right(statement: str, correction: str) -> str | None:
             continue
         (match,) = new.values()
         if len(there) > 1:
-            old = [value for value in old if _neighbours(value) & _neighbours(match)]
+            beside = [value for value in old if _neighbours(value) & _neighbours(match)]
+            # "Bia's teacher is called Renata": a name that ends a statement is what it tells.
+            at_end = (
+                [old[-1]]
+                if pattern is _NAMES and not statement[old[-1].end() :].strip(" .!")
+                else []
+            )
+            old = beside or at_end
         if len({value[0].casefold() for value in old}) == 1 and _may_replace(match, old[0]):
             return _replaced(statement, old[0][0], _value_for(match[0], old[0][0]))
     return None

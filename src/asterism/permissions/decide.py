@@ -813,6 +813,8 @@ Verdict = Allow | Ask | Deny
 ALLOWED = Allow()
 ROLES: Mapping[str, frozenset[Act]] = {
     "viewer": frozenset({Act.READ}),
+    "partner": frozenset({Act.READ, Act.TALK}),
+    "agent-service": frozenset({Act.READ, Act.TALK}),
     "operator": frozenset({Act.READ, Act.TALK, Act.APPEND}),
     "editor": frozenset({Act.READ, Act.TALK, Act.APPEND, Act.OVERWRITE}),
     "admin": frozenset(Act),

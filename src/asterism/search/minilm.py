@@ -204,6 +204,11 @@ def _gelu(x: Floats) -> Floats:
     return x
 
 
+_BLAS = threading.Lock()
+"""How many cores are used is set for the whole process, so that only one may set it at a time. It
+is let go after each text: a question waits for one of the texts that are indexed, not for all."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Network:
     tokenizer: Tokenizer
@@ -220,9 +225,13 @@ class _Network:
         import numpy as np
 
         scratch = np.empty(SIZE * 4 * SIZE, dtype=np.float32)
+        rows: list[Floats] = []
         # One at a time: a vector must not depend on what is encoded with it.
-        with self.limit():
-            rows = [self._vector(text, scratch) for text in texts if not given_up.is_set()]
+        for text in texts:
+            if given_up.is_set():
+                break
+            with _BLAS, self.limit():
+                rows.append(self._vector(text, scratch))
         return np.stack(rows) if rows else np.zeros((0, SIZE), dtype=np.float32)
 
     def _vector(self, text: str, scratch: Floats) -> Floats:

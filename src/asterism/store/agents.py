@@ -12,6 +12,7 @@ import orjson
 from asterism.records import dataclass
 from asterism.store import messages
 from asterism.store.database import Connection, Row
+from asterism.store.events import home_chain
 from asterism.types.agents import (
     AgentRecord,
     Halt,
@@ -359,7 +360,10 @@ async def remove_tool(tx: Connection, name: str, now: int) -> bool:
 
 
 async def put_notice(tx: Connection, notice: Notice) -> None:
-    """Store a notice in the transaction of its cause."""
+    """Store a notice in the transaction of its cause.
+
+    One about the home has the name of its chain of events in the place of an agent's id.
+    """
     await tx.run(
         "INSERT INTO notices (id, agent_id, turn_id, kind, text, at) VALUES (?, ?, ?, ?, ?, ?)",
         (notice.id, notice.agent_id, notice.turn_id, notice.kind, notice.text, notice.at_ms),
@@ -371,9 +375,9 @@ async def list_notices(tx: Connection, *, unseen: bool, most: int) -> list[Notic
     where = "AND seen_at IS NULL" if unseen else ""
     rows = await tx.all(
         "SELECT id, agent_id, turn_id, kind, text, at FROM notices"
-        f" WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?) {where}"
-        " ORDER BY at, id LIMIT ?",
-        (tx.constellation, most),
+        " WHERE (agent_id = ? OR agent_id IN (SELECT id FROM agents WHERE constellation = ?))"
+        f" {where} ORDER BY at, id LIMIT ?",
+        (home_chain(tx.constellation), tx.constellation, most),
     )
     return [Notice(*row) for row in rows]
 
@@ -381,8 +385,9 @@ async def list_notices(tx: Connection, *, unseen: bool, most: int) -> list[Notic
 async def mark_notice_seen(tx: Connection, ids: list[str], at: int) -> None:
     """Note that the owner has seen these."""
     await tx.run_many(
-        "UPDATE notices SET seen_at = ? WHERE id = ? AND seen_at IS NULL",
-        [(at, notice_id) for notice_id in ids],
+        "UPDATE notices SET seen_at = ? WHERE id = ? AND seen_at IS NULL"
+        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
+        [(at, notice_id, tx.constellation) for notice_id in ids],
     )
 
 

@@ -99,6 +99,17 @@ async def end_tasks(tasks: Iterable[asyncio.Task[Any]], *, again: float = 1.0) -
                 task.exception()  # nobody else asks for it
 
 
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What was done to the schema of a database when it was opened."""
+
+    before: int
+    """The schema that it had."""
+    after: int
+    copy: str
+    """Where the database is as it was before: a file, or a schema of PostgreSQL."""
+
+
 class Database(Protocol):
     """An open database. Every driver raises the errors of `asterism.errors`."""
 
@@ -110,6 +121,11 @@ class Database(Protocol):
     @property
     def distributed(self) -> bool:
         """True when several processes share it, so that lanes must be claimed."""
+        ...
+
+    @property
+    def upgrade(self) -> Upgrade | None:
+        """How its schema was brought up to date when it was opened; None if it was not."""
         ...
 
     def for_constellation(self, name: str) -> Database:
@@ -166,6 +182,13 @@ class Database(Protocol):
         """
         ...
 
+    async def snapshot(self, directory: Path) -> list[str]:
+        """Copy all rows as they are at one moment, of all constellations, while others write.
+
+        Return the names of the files in the directory, which must be there and empty.
+        """
+        ...
+
     async def close(self) -> None:
         """Finish the queued work and close."""
         ...
@@ -196,6 +219,8 @@ class DatabaseView:
         self.check = driver.check
         self.columns = driver.columns
         self.scrub = driver.scrub
+        self.snapshot = driver.snapshot
+        self.upgrade = driver.upgrade
         self.close = driver.close
 
     def for_constellation(self, name: str) -> Database:
@@ -240,6 +265,13 @@ async def schema_version(tx: Connection) -> int:
     )
     row = await tx.one("SELECT MAX(version) FROM schema_versions")
     return int(row[0]) if row and row[0] is not None else 0
+
+
+TABLE_SUFFIX = ".copy"
+"""Of a file with the rows of a table, in the text format of PostgreSQL's COPY.
+
+Its first line names the columns, with tabs between.
+"""
 
 
 async def record_version(tx: Connection, version: int) -> None:

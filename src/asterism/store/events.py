@@ -690,7 +690,11 @@ async def read(tx: Connection) -> Figures:
         " JOIN agents ON agents.id = approvals.agent_id WHERE agents.constellation = ?"
         " AND approvals.decided_at IS NULL AND turns.ended_at IS NULL"
     )
-    notices = await one(f"SELECT COUNT(*) FROM notices WHERE seen_at IS NULL AND {_OURS}")
+    unseen = await tx.one(
+        f"SELECT COUNT(*) FROM notices WHERE seen_at IS NULL AND (agent_id = ? OR {_OURS})",
+        (home_chain(tx.constellation), *own),
+    )
+    notices = unseen or (0,)
     unsent = await tx.all(
         f"SELECT state, COUNT(*) FROM outbox WHERE state <> 'sent' AND {_OURS} GROUP BY state",
         own,

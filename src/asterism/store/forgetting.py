@@ -23,6 +23,8 @@ from asterism.store.sqlite import SQLiteConnection, drive
 
 T = TypeVar("T")
 
+DATA_FILES = "the files of a home"
+"""The lock of whoever goes through all files of a data directory, or copies them."""
 FORGOTTEN = "forgotten"
 """The topic under which every process hears that something is forgotten, before and after."""
 # So few that the body of the event is not cut.

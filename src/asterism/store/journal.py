@@ -10,7 +10,7 @@ import orjson
 
 from asterism.errors import LaneLost
 from asterism.records import dataclass
-from asterism.store.database import OF_OWN_AGENT, Connection, Row
+from asterism.store.database import OF_OWN_AGENT, Connection, Row, marks
 from asterism.types.agents import Blob, Trust
 from asterism.types.turns import Entry, EntryKind, TurnRecord, TurnState, Usage, trust_of
 
@@ -265,6 +265,16 @@ async def unfinished(tx: Connection, agent_id: str) -> list[str]:
     return [row[0] for row in rows]
 
 
+async def end_of_past(tx: Connection, agent_id: str) -> int:
+    """Return the first entry of a journal that belongs to a turn under way, or comes next."""
+    row = await tx.one(
+        "SELECT COALESCE((SELECT MIN(first_seq) FROM turns"
+        " WHERE agent_id = ? AND ended_at IS NULL), length + 1) FROM agents WHERE id = ?",
+        (agent_id, agent_id),
+    )
+    return row[0] if row else 1
+
+
 async def all_interrupted(tx: Connection) -> list[TurnRecord]:
     """Return the open turns of all agents."""
     rows = await tx.all(
@@ -297,6 +307,28 @@ async def ended_since(tx: Connection, agent_id: str, since: int) -> list[TurnRec
         (agent_id, since),
     )
     return [_turn(row) for row in rows]
+
+
+_MAX_LOOKED_AT = 20_000
+"""How many of an agent's latest entries are looked through for a message."""
+_AT_ONCE = 200
+
+
+async def turns_with_messages(
+    tx: Connection, agent_id: str, bodies: Sequence[bytes]
+) -> list[tuple[bytes, str]]:
+    """Return which of these messages an agent's latest turns have, and in which; newest first."""
+    found: list[tuple[int, bytes, str]] = []
+    for start in range(0, len(bodies), _AT_ONCE):
+        some = bodies[start : start + _AT_ONCE]
+        rows = await tx.all(
+            "SELECT seq, body, turn_id FROM entries WHERE agent_id = ? AND kind = 'message'"
+            " AND seq > (SELECT length FROM agents WHERE id = ? AND constellation = ?) - ?"
+            f" AND body IN ({marks(len(some))})",
+            (agent_id, agent_id, tx.constellation, _MAX_LOOKED_AT, *some),
+        )
+        found += [(int(row[0]), bytes(row[1]), row[2]) for row in rows]
+    return [(body, turn_id) for _, body, turn_id in sorted(found, reverse=True)]
 
 
 async def entries_of(tx: Connection, record: TurnRecord) -> list[Entry]:

@@ -11,7 +11,7 @@ from asterism.types.turns import Delivery, InboxItem, InboxKind, MessageOrigin
 
 _NEW = (
     "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, participants,"
-    " turn_id"
+    " turn_id, client"
 )
 _ITEM = f"{_NEW}, stopped"
 
@@ -39,6 +39,17 @@ async def accept_once(
     return former[0], former[1]
 
 
+async def accept_again(
+    tx: Connection, channel: str, external_id: str, message_id: str, former_id: str
+) -> None:
+    """Let an external id name a new message from now on, in place of a former one."""
+    await tx.run(
+        "UPDATE accepted SET message_id = ?"
+        " WHERE constellation = ? AND channel = ? AND external_id = ? AND message_id = ?",
+        (message_id, tx.constellation, channel, external_id, former_id),
+    )
+
+
 async def put_message(
     tx: Connection,
     agent_id: str,
@@ -49,14 +60,17 @@ async def put_message(
     *,
     schema: str | None = None,
     participants: str | None = None,
+    client: str | None = None,
     announce: bool = True,
 ) -> InboxItem | None:
     """Put a message at the end of an agent's inbox; None if there is no such agent.
 
-    `participants` are those present, resolved to persons. Without `announce` the caller wakes the
+    `participants` are those present, resolved to persons; `client` is what the program that sends
+    it asks for beside the message. Without `announce` the caller wakes the
     lane in its own process after the commit.
     """
-    columns = (origin.channel, body, at, origin.sender, origin.reply_to, schema, participants, None)
+    whence = (origin.sender, origin.reply_to)
+    columns = (origin.channel, body, at, *whence, schema, participants, None, client)
     return await _put(tx, agent_id, message_id, InboxKind.MESSAGE, columns, announce=announce)
 
 
@@ -64,7 +78,7 @@ async def put_decision(
     tx: Connection, agent_id: str, decision_id: str, turn_id: str, body: bytes, at: int
 ) -> InboxItem | None:
     """Put the answer to a question of a parked turn at the end of an agent's inbox."""
-    columns = ("", body, at, None, None, None, None, turn_id)
+    columns = ("", body, at, None, None, None, None, turn_id, None)
     return await _put(tx, agent_id, decision_id, InboxKind.DECISION, columns, announce=True)
 
 
@@ -86,7 +100,7 @@ async def _put(
     if row is None:
         return None
     values = (agent_id, row[0], item_id, kind.value, *rest)
-    await tx.run(f"INSERT INTO inbox ({_NEW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    await tx.run(f"INSERT INTO inbox ({_NEW}) VALUES ({marks(len(values))})", values)
     await tx.enqueue(agent_id)
     if announce:
         await tx.notify("lane", agent_id)
@@ -150,6 +164,16 @@ async def stop(tx: Connection, message_id: str, reason: str) -> str | None:
         "UPDATE inbox SET stopped = ? WHERE id = ? AND kind = 'message' AND stopped IS NULL"
         f" AND {OF_OWN_AGENT} RETURNING agent_id",
         (reason, message_id, tx.constellation),
+    )
+    return row[0] if row else None
+
+
+async def find_decision(tx: Connection, agent_id: str, turn_id: str) -> str | None:
+    """Return the id of the latest decision about a parked turn that waits to be carried out."""
+    row = await tx.one(
+        "SELECT id FROM inbox WHERE agent_id = ? AND turn_id = ? AND kind = 'decision'"
+        " ORDER BY arrival DESC LIMIT 1",
+        (agent_id, turn_id),
     )
     return row[0] if row else None
 

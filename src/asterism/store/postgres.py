@@ -10,7 +10,8 @@ import logging
 import random
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from typing import LiteralString, NoReturn, TypeVar
+from pathlib import Path
+from typing import IO, LiteralString, NoReturn, TypeVar
 
 import psycopg
 from procrastinate.schema import SchemaManager
@@ -25,6 +26,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from asterism.errors import (
     ConfigError,
+    Conflict,
     StoreDamaged,
     StoreError,
     StoreFull,
@@ -33,12 +35,15 @@ from asterism.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
+from asterism.private import private
 from asterism.store.database import (
+    TABLE_SUFFIX,
     Connection,
     Database,
     DatabaseView,
     Migration,
     Row,
+    Upgrade,
     Values,
     Work,
     end_tasks,
@@ -61,6 +66,7 @@ _NEW_TOPIC = "asterism_ear"
 _MAX_NOTICE_LENGTH = 7_900
 _PATIENCE = 5.0
 _MAX_QUEUE = 60.0
+_LOOK_EVERY = 0.02
 _LOCK_PATIENCE = "10s"
 _MAX_ATTEMPTS = 10
 _SNAPSHOTS = "the schemas named asterism_snapshot_…"
@@ -164,6 +170,7 @@ class Postgres:
         self._user = known.get("user", "")
         self._name = known.get("dbname", self._user)
         self.address = _address_of(known, self._name)
+        self.upgrade: Upgrade | None = None
         self._migrations: list[Migration] = []
         self._conninfo = make_conninfo(**{**_DEFAULTS, **parts})
         # Connections commit by themselves, and every transaction says BEGIN: psycopg would take
@@ -227,8 +234,10 @@ class Postgres:
             refuse_older(version, self._migrations)
             return
         pending = [migration for migration in self._migrations if migration.number > version]
-        if pending and version > 0:
-            await self._snapshot(raw, version)
+        # A first start that was cut off has left nothing that would have to be kept.
+        if pending and version > 0 and await _has_rows(PostgresConnection(raw)):
+            copy = await self._snapshot(raw, version)
+            self.upgrade = Upgrade(version, pending[-1].number, f"the schema {copy}")
         for migration in pending:
             async with raw.transaction():
                 connection = PostgresConnection(raw)
@@ -239,8 +248,11 @@ class Postgres:
             async with raw.transaction():
                 await raw.execute(SchemaManager.get_schema())
 
-    async def _snapshot(self, raw: Raw, version: int) -> None:
-        """Copy all tables at one moment before their schema changes; on an error, copy none."""
+    async def _snapshot(self, raw: Raw, version: int) -> str:
+        """Copy all tables at one moment before their schema changes; on an error, copy none.
+
+        Return the schema that holds the copy.
+        """
         schema = f"asterism_snapshot_{version}_{now_ms()}"
         async with raw.transaction():
             await raw.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -252,6 +264,7 @@ class Postgres:
                     "INSERT INTO {copy} SELECT * FROM {table}",
                 ):
                     await raw.execute(SQL(statement).format(**names))
+        return schema
 
     def for_constellation(self, name: str) -> Database:
         """Return the same database with transactions of another constellation."""
@@ -371,7 +384,9 @@ class Postgres:
         """Lock a name on a separate connection; closing the connection unlocks it."""
         raw = await self._connect()
         try:
-            await raw.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+            # Whoever waits inside of a statement keeps the server from removing deleted rows.
+            while not await _take_lock(raw, name):  # noqa: ASYNC110 - the server has the lock
+                await asyncio.sleep(_LOOK_EVERY)
         except psycopg.Error as error:
             await raw.close()
             self._raise(error)
@@ -481,6 +496,52 @@ class Postgres:
         except psycopg.Error as error:
             problems.append(str(self._explain(error) or error))
         return problems
+
+    # -- copies --------------------------------------------------------------------------------
+
+    async def snapshot(self, directory: Path) -> list[str]:
+        """Copy all tables as they are at one moment into files, while others write."""
+        names: list[str] = []
+        raw = await self._connect()
+        try:
+            async with raw:
+                await raw.execute(_READ)
+                version = await _version_of(PostgresConnection(raw))
+                for table in tables_of(self._migrations, version):
+                    name = f"{table}{TABLE_SUFFIX}"
+                    await _copy_out(raw, table, directory / name)
+                    names.append(name)
+                await raw.rollback()
+        except psycopg.Error as error:
+            self._raise(error)
+        return names
+
+    async def load_snapshot(
+        self, directory: Path, version: int, migrations: list[Migration]
+    ) -> None:
+        """Fill a database that is still empty with what a snapshot holds; all of it or nothing."""
+        raw = await self._connect()
+        try:
+            async with raw, raw.transaction():
+                await raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
+                connection = PostgresConnection(raw)
+                await self._refuse_filled(connection)
+                await schema_version(connection)
+                for migration in migrations:
+                    if migration.number <= version:
+                        await raw.execute(translate_schema(migration.sql))
+                for table in tables_of(migrations, version):
+                    await raw.execute(SQL("DELETE FROM {}").format(Identifier(table)))
+                    await _copy_in(raw, table, directory / f"{table}{TABLE_SUFFIX}")
+        except psycopg.Error as error:
+            self._raise(error)
+
+    async def _refuse_filled(self, connection: PostgresConnection) -> None:
+        if await _is_there(connection, "schema_versions"):
+            raise Conflict(
+                f"The database {self.address} holds an asterism already. Make an empty one with "
+                '"createdb", and name it with --store. Nothing was restored.'
+            )
 
     # -- leaving nothing behind ----------------------------------------------------------------
 
@@ -634,9 +695,28 @@ async def _configure(raw: Raw) -> None:
     raw.adapters.register_loader("numeric", PlainNumber)
 
 
+async def _take_lock(raw: Raw, name: str) -> bool:
+    query = "SELECT pg_try_advisory_lock(hashtextextended(?, 0))"
+    row = await PostgresConnection(raw).one(query, (name,))
+    return row is not None and bool(row[0])
+
+
 async def _is_there(tx: PostgresConnection, table: str) -> bool:
     row = await tx.one("SELECT to_regclass(?) IS NOT NULL", (table,))
     return row is not None and bool(row[0])
+
+
+async def _has_rows(tx: PostgresConnection) -> bool:
+    """Tell whether a schema holds anything beside the versions of itself."""
+    tables = await tx.all(
+        "SELECT tablename FROM pg_tables"
+        " WHERE schemaname = current_schema() AND tablename <> 'schema_versions'"
+    )
+    for (name,) in tables:
+        row = await tx.one(f'SELECT EXISTS (SELECT 1 FROM "{name}")')
+        if row is not None and row[0]:
+            return True
+    return False
 
 
 async def _version_of(tx: PostgresConnection) -> int:
@@ -644,6 +724,45 @@ async def _version_of(tx: PostgresConnection) -> int:
         return 0
     row = await tx.one("SELECT COALESCE(MAX(version), 0) FROM schema_versions")
     return int(row[0]) if row else 0
+
+
+_COPY_BUFFER = 1 << 20
+
+
+async def _copy_out(raw: Raw, table: str, file: Path) -> None:
+    """Write the rows of a table into a file, below a line with the names of its columns."""
+    rows = await PostgresConnection(raw).all(
+        "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass(?)"
+        " AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+        (table,),
+    )
+    columns = [str(row[0]) for row in rows]
+    names = SQL(", ").join(map(Identifier, columns))
+    query = SQL("COPY {} ({}) TO STDOUT").format(Identifier(table), names)
+    buffer = bytearray("\t".join(columns).encode() + b"\n")
+    with _create(file) as out:
+        async with raw.cursor().copy(query) as copy:
+            async for part in copy:
+                buffer += part
+                if len(buffer) >= _COPY_BUFFER:
+                    await asyncio.to_thread(out.write, bytes(buffer))
+                    buffer.clear()
+        await asyncio.to_thread(out.write, bytes(buffer))
+
+
+def _create(file: Path) -> IO[bytes]:
+    return open(file, "xb", opener=private)
+
+
+async def _copy_in(raw: Raw, table: str, file: Path) -> None:
+    """Put the rows of a file into a table."""
+    with file.open("rb") as lines:
+        columns = lines.readline().decode().rstrip("\n").split("\t")
+        names = SQL(", ").join(map(Identifier, columns))
+        query = SQL("COPY {} ({}) FROM STDIN").format(Identifier(table), names)
+        async with raw.cursor().copy(query) as copy:
+            while part := await asyncio.to_thread(lines.read, _COPY_BUFFER):
+                await copy.write(part)
 
 
 async def _wait_for_readers(raw: Raw) -> list[str]:
@@ -763,6 +882,14 @@ def _address_of(parts: dict[str, str], name: str) -> str:
     if host.startswith("/"):
         return f"{host} ({name})"
     return f"{host}:{parts.get('port', '5432')}/{name}"
+
+
+async def restore_postgres(
+    url: str, directory: Path, version: int, migrations: list[Migration]
+) -> None:
+    """Fill the empty database of a URL with the files of a snapshot."""
+    database = Postgres(url, constellation="", pool_size=1, readonly=False)
+    await database.load_snapshot(directory, version, migrations)
 
 
 async def open_postgres(

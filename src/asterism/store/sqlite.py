@@ -10,9 +10,10 @@ import contextlib
 import fcntl
 import os
 import queue
+import re
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -30,11 +31,13 @@ from asterism.errors import (
 )
 from asterism.private import make_directory
 from asterism.store.database import (
+    TABLE_SUFFIX,
     Connection,
     Database,
     DatabaseView,
     Migration,
     Row,
+    Upgrade,
     Values,
     Work,
     load_migrations,
@@ -48,7 +51,9 @@ from asterism.types.agents import now_ms
 
 T = TypeVar("T")
 
-_FILE = "asterism.db"
+FILE = "asterism.db"
+RESTORING = ".restoring"
+"""The directory in a data directory from which a restore is moving files."""
 _LOCK = "asterism.lock"
 _MAX_PER_COMMIT = 512
 _READERS = 4
@@ -156,6 +161,7 @@ class SQLite:
         self.path = path
         self.constellation = constellation
         self.readonly = readonly
+        self.upgrade: Upgrade | None = None
         self._vfs = vfs
         self._lock_fd: int | None = None
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -198,28 +204,10 @@ class SQLite:
         self._writer.start()
 
     def _lock_directory(self) -> None:
-        directory = self.path.parent
         try:
-            make_directory(directory)
-            fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock_fd = _lock(self.path.parent)
         except OSError as error:
             raise self._explain_os(error) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(fd)
-            raise StoreInUse(
-                f"Another asterism (process {holder}) is using {directory}. Talk to that one, stop "
-                "it, or choose another directory with --data. Nothing was changed."
-            ) from None
-        try:
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        except OSError as error:
-            os.close(fd)
-            raise self._explain_os(error) from error
-        self._lock_fd = fd
 
     def _unlock_directory(self) -> None:
         if self._lock_fd is not None:
@@ -229,6 +217,12 @@ class SQLite:
     def _refuse_missing(self) -> None:
         if self.path.exists():
             return
+        if (self.path.parent / RESTORING).exists():
+            raise StoreMissing(
+                f"A restore into {self.path.parent} was interrupted before its database was in "
+                'place. Run "asterism backup restore" again, with --replace. What was there before '
+                "is in the directory before-restore-…. Nothing was created."
+            )
         # A log without its database, or snapshots of one, mean that there was a database.
         traces = [self.path.with_name(self.path.name + "-wal"), self.path.parent / "snapshots"]
         left = [trace for trace in traces if trace.exists()]
@@ -290,8 +284,10 @@ class SQLite:
     ) -> None:
         connection = SQLiteConnection(raw, self._explain)
         pending = [migration for migration in migrations if migration.number > version]
-        if pending and version > 0:
-            self._snapshot(raw, version)
+        # A first start that was cut off has left nothing that would have to be kept.
+        if pending and version > 0 and _has_rows(raw):
+            copy = self._snapshot(raw, version)
+            self.upgrade = Upgrade(version, pending[-1].number, str(copy))
         for migration in pending:
             raw.execute("BEGIN IMMEDIATE")
             try:
@@ -307,8 +303,8 @@ class SQLite:
     def _snapshots_hint(self) -> str:
         return str(self.path.parent / "snapshots")
 
-    def _snapshot(self, raw: apsw.Connection, version: int) -> None:
-        """Copy the database before its schema changes; whole or not at all."""
+    def _snapshot(self, raw: apsw.Connection, version: int) -> Path:
+        """Copy the database before its schema changes; whole or not at all. Return the file."""
         directory = self.path.parent / "snapshots"
         try:
             make_directory(directory)
@@ -320,8 +316,9 @@ class SQLite:
             fd = os.open(unfinished, os.O_RDONLY)
             os.fsync(fd)
             os.close(fd)
-            unfinished.rename(directory / f"schema-{version}-{now_ms()}.db")
+            copy = unfinished.rename(directory / f"schema-{version}-{now_ms()}.db")
             _sync_directory(directory)
+            return copy
         except OSError as error:
             raise self._explain_os(error) from error
 
@@ -504,6 +501,31 @@ class SQLite:
         """Return the columns of each table with their types."""
         return await self.read(columns_of)
 
+    async def snapshot(self, directory: Path) -> list[str]:
+        """Copy the database as it is at one moment, without what was deleted, while others write.
+
+        It is a reader among others, which in SQLite's WAL mode no writer waits for.
+        """
+        try:
+            raw = self._connect(write=False)
+        except apsw.Error as error:
+            raise self._explain(error) from error
+        copying = asyncio.ensure_future(asyncio.to_thread(_copy_into, raw, directory / FILE))
+        try:
+            await asyncio.shield(copying)
+        except asyncio.CancelledError:
+            raw.interrupt()
+            await asyncio.wait([copying])
+            copying.exception()
+            raise
+        except apsw.FullError:
+            raise StoreFull(_FULL.format(place=directory)) from None
+        except apsw.Error as error:
+            raise self._explain(error) from error
+        finally:
+            raw.close()
+        return [FILE]
+
     async def check(self) -> list[str]:
         """Return the problems of the database file; empty when it is healthy."""
 
@@ -609,6 +631,14 @@ def _empty_log(raw: apsw.Connection) -> bool:
     return not cast("tuple[int, int, int]", rows[0])[0]
 
 
+def _has_rows(raw: apsw.Connection) -> bool:
+    """Tell whether a database holds anything beside the versions of its schema."""
+    tables: Any = raw.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'schema_versions'"
+    ).fetchall()
+    return any(bool(raw.execute(f'SELECT 1 FROM "{name}"').fetchone()) for (name,) in tables)
+
+
 def _version_of(raw: apsw.Connection) -> int:
     known = raw.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_versions'").fetchall()
     if not known:
@@ -639,9 +669,40 @@ async def open_sqlite(
     vfs: str | None = None,
 ) -> SQLite:
     """Open the database of a data directory, creating it unless `readonly`."""
-    database = SQLite(directory / _FILE, constellation=constellation, readonly=readonly, vfs=vfs)
+    database = SQLite(directory / FILE, constellation=constellation, readonly=readonly, vfs=vfs)
     await asyncio.to_thread(database.open, migrations or load_migrations())
     return database
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Generator[None, None, None]:
+    """Have a data directory that nobody has open; raise `StoreInUse` if a process has it."""
+    fd = _lock(directory)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def _lock(directory: Path) -> int:
+    """Lock a data directory for this process; return the handle whose closing unlocks it."""
+    make_directory(directory)
+    fd = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(fd)
+        raise StoreInUse(
+            f"Another asterism (process {holder}) is using {directory}. Talk to that one, stop "
+            "it, or choose another directory with --data. Nothing was changed."
+        ) from None
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def holder_of(directory: Path) -> str | None:
@@ -657,3 +718,101 @@ def holder_of(directory: Path) -> str | None:
     finally:
         os.close(fd)
     return None
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def _copy_into(raw: apsw.Connection, target: Path) -> None:
+    target.touch(mode=0o600)  # SQLite writes into an empty file, and keeps its mode
+    raw.execute("VACUUM INTO ?", (str(target),))
+
+
+def version_of_file(path: Path) -> int:
+    """Return the schema of a database file; raise `StoreDamaged` if it is not a database."""
+    try:
+        raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return _version_of(raw)
+        finally:
+            raw.close()
+    except apsw.Error as error:
+        raise StoreDamaged(f"{path.name} is not a healthy database ({error}).") from error
+
+
+def read_file(path: Path, query: str) -> list[Row]:
+    """Return the rows of a database file that nobody has open."""
+    raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return cast("list[Row]", raw.execute(query).fetchall())
+    finally:
+        raw.close()
+
+
+def load_tables(source: Path, target: Path, version: int, migrations: list[Migration]) -> None:
+    """Make a SQLite database of the files that a snapshot of PostgreSQL consists of.
+
+    Args:
+        source: The directory of the files.
+        target: The directory that the database is made in.
+        version: The schema of the snapshot.
+        migrations: Those of this release.
+    """
+    raw = apsw.Connection(str(target / FILE))
+    try:
+        raw.execute("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
+        connection = SQLiteConnection(raw, lambda error: error)
+        raw.execute("BEGIN")
+        drive(schema_version, connection)
+        for migration in migrations:
+            if migration.number <= version:
+                raw.execute(migration.sql)
+        known = drive(columns_of, connection)
+        for table in known:
+            raw.execute(f"DELETE FROM {table}")
+        files = {file.name.removesuffix(TABLE_SUFFIX): file for file in source.iterdir()}
+        if missing := known.keys() - files.keys():
+            raise ValueError(f"the table {min(missing)} is missing")
+        for table, columns in known.items():
+            _load_table(raw, table, columns, files[table])
+        raw.execute("COMMIT")
+    except (apsw.Error, ValueError) as error:
+        raise StoreDamaged(f"The tables cannot be read ({error}).") from error
+    finally:
+        raw.close()
+
+
+def _load_table(raw: apsw.Connection, table: str, known: dict[str, str], file: Path) -> None:
+    with file.open("rb") as lines:
+        columns = lines.readline().decode().rstrip("\n").split("\t")
+        if unknown := set(columns) - set(known):
+            raise ValueError(f"{table} has no column {min(unknown)!r}")
+        kinds = [known[column] for column in columns]
+        marks = ", ".join("?" * len(columns))
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+        raw.executemany(sql, _rows_of(lines, kinds))
+
+
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def _rows_of(lines: Iterator[bytes], kinds: list[str]) -> Iterator[Row]:
+    """Yield the rows of a file in the text format of COPY."""
+    for line in lines:
+        cells = line.decode().removesuffix("\n").split("\t")
+        if len(cells) != len(kinds):
+            raise ValueError(f"a row has {len(cells)} columns instead of {len(kinds)}")
+        yield tuple(map(_value_of, cells, kinds))
+
+
+def _value_of(cell: str, kind: str) -> int | float | str | bytes | None:
+    if cell == "\\N":
+        return None
+    if "\\" in cell:
+        cell = _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), cell)
+    if kind == "BIGINT":
+        return int(cell)
+    if kind == "DOUBLE PRECISION":
+        return float(cell)
+    return bytes.fromhex(cell.removeprefix("\\x")) if kind == "BLOB" else cell

@@ -37,6 +37,7 @@ _PATTERNS = (
     ("github_pat_", "github key", r"(?<![A-Za-z0-9])github_pat_[A-Za-z0-9_]{22,}"),
     ("glpat-", "gitlab key", r"(?<![A-Za-z0-9])glpat-[A-Za-z0-9_-]{20,}"),
     ("xox", "slack key", r"(?<![A-Za-z0-9])xox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    ("ast_", "asterism token", r"(?<![A-Za-z0-9])ast_[0-9a-f]{24}_[A-Za-z0-9]{20,}"),
     ("hf_", "hugging face key", r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{30,}"),
     ("AIza", "google key", r"(?<![A-Za-z0-9])AIza[A-Za-z0-9_-]{35}"),
     ("KIA", "aws key", r"(?<![A-Za-z0-9])AKIA[A-Z0-9]{16}(?![A-Z0-9])"),
@@ -61,18 +62,30 @@ _COMPILED = [(begins, f"[redacted {name}]", re.compile(shape)) for begins, name,
 _BY_CHARACTER = [
     (character, [pattern for pattern in _COMPILED if pattern[0] in begins])
     for character, begins in (
-        ("_", ("gh", "github_pat_", "hf_")),
+        ("_", ("gh", "github_pat_", "hf_", "ast_")),
         ("-", ("sk-", "glpat-", "xox", "PRIVATE KEY-----")),
         ("J", ("eyJ",)),
         ("I", ("AIza", "KIA", "SIA")),
     )
 ]
 _UNFINISHED = re.compile(
-    r"(?:sk-|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|hf_|AIza|AKIA|ASIA|eyJ)[A-Za-z0-9_.-]*\Z"
+    r"(?:sk-|gh[pousr]_|github_pat_|glpat-|xox[abeoprs]-|hf_|ast_|AIza|AKIA|ASIA|eyJ)[A-Za-z0-9_.-]*\Z"
     r"|-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\:,.-]*\Z"
 )
 _PREFIXES = (
-    *("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "hf_", "AIza"),
+    *(
+        "sk-",
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "ghr_",
+        "github_pat_",
+        "glpat-",
+        "hf_",
+        "ast_",
+        "AIza",
+    ),
     *("AKIA", "ASIA", "eyJ", "-----BEGIN ", "xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxs-"),
 )
 _MAX_PENDING = 16_384

@@ -483,6 +483,39 @@ class SchemaTool(Tool):
         return as_text(await self._call(context, arguments))
 
 
+class ClientTool(SchemaTool):
+    """A tool of the program that sent a message: it carries out the calls itself.
+
+    Nothing happens here, so it has no effects to be judged by; what the program does with a call is
+    decided there. A policy that names the tool holds all the same.
+    """
+
+    def __init__(self, name: str, description: str, schema: Mapping[str, Any] | None) -> None:
+        """Check name and schema, raising `InvalidInput` for what models or vendors cannot take."""
+
+        async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
+            del context, arguments
+            raise ToolError(f"{name} is carried out by the program that asked, and by nobody else.")
+
+        super().__init__(
+            name,
+            description,
+            schema,
+            call,
+            effects=(),
+            compact=True,
+            audience="public",
+        )
+
+    @staticmethod
+    def from_wire(described: Mapping[str, Any]) -> ClientTool:
+        """Return the tool that a description for models is about."""
+        function: Mapping[str, Any] = described["function"]
+        return ClientTool(
+            function["name"], function.get("description") or "", function.get("parameters")
+        )
+
+
 def _clean_description(text: str) -> str:
     """Return a description that can be sent; a lone surrogate or a control character cannot."""
     clean = "".join(

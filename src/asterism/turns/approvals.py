@@ -35,6 +35,7 @@ from asterism.records import dataclass
 from asterism.store import agents, approvals, events, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.store.events import Event, home_chain
+from asterism.telemetry.redaction import redact
 from asterism.times import rounded_duration, to_ms
 from asterism.tools.builtin.meta import PLAN_TOOL
 from asterism.tools.tool import Tool
@@ -55,6 +56,7 @@ from asterism.types.agents import (
     turn_id_for,
 )
 from asterism.types.permissions import (
+    CLIENT,
     Answer,
     ApprovalRecord,
     Effect,
@@ -131,6 +133,71 @@ class ApprovalQueue:
     async def stop(self) -> None:
         """Stop announcing; the next start continues."""
         await self._announcing.stop()
+
+    # -- results of calls that programs carry out ----------------------------------------------
+
+    async def submit(self, turn_id: str, results: Mapping[str, str], by: str) -> Receipt:
+        """Give a turn the results of the calls that it left to the program that asked.
+
+        All that it waits for come at once. The same results again change nothing.
+
+        Args:
+            turn_id: The turn, which is parked.
+            results: The text of each result by the key of its call, such as `0/call/0`.
+            by: The id of the person who opened the turn, or the owner.
+        """
+        at = self._clock()
+        return await self._database.write(lambda tx: self._submit(tx, turn_id, results, by, at))
+
+    async def _submit(
+        self, tx: Connection, turn_id: str, results: Mapping[str, str], by: str, at: int
+    ) -> Receipt:
+        record = await journal.turn(tx, turn_id)
+        if record is None or by not in (OWNER, await approvals.opener_of(tx, record)):
+            raise NotFound(f"There is no turn {turn_id!r}. No result was taken.")
+        asked = {
+            question.key: question
+            for question in await approvals.of_turn(tx, turn_id)
+            if question.for_client
+        }
+        unknown = [key for key in results if key not in asked]
+        if unknown or not results:
+            raise NotFound(
+                f"Turn {turn_id} did not leave {', '.join(unknown) or 'any call'} to a program. "
+                "Send the results of the calls that it made. No result was taken."
+            )
+        waiting = {key: call for key, call in asked.items() if call.decided_at_ms is None}
+        denied = [asked[key].tool for key in results if asked[key].approved is False]
+        if denied and waiting.keys().isdisjoint(results):
+            raise Conflict(
+                f"Turn {turn_id} does not wait for the result of {', '.join(denied)} any more: it "
+                "went on without. Send a new message. No result was taken."
+            )
+        if waiting.keys().isdisjoint(results):
+            pending = await messages.find_decision(tx, record.agent_id, turn_id)
+            message_id = pending or message_id_for(turn_id)
+            return Receipt(message_id, turn_id, record.agent_id, duplicate=True)
+        if record.ended_at_ms is not None:
+            raise Conflict(f"Turn {turn_id} has ended and takes no results. No result was taken.")
+        missing = [call.tool for key, call in waiting.items() if key not in results]
+        if missing:
+            raise InvalidInput(
+                f"Turn {turn_id} also waits for the result of {', '.join(missing)}. Send the "
+                "results of all calls together. No result was taken."
+            )
+        taken: list[dict[str, Any]] = []
+        for key, approval in waiting.items():
+            text = plain(redact(results[key]))
+            answer = Answer(approved=True, by=by, name=by)
+            await approvals.decide(tx, approval.id, answer, at)
+            await _audit(tx, replace(approval, approved=True, decided_at_ms=at), answer, at, None)
+            said = {"key": key, "approved": True, "by": CLIENT, "note": None}
+            taken.append({**said, "client": True, "text": text})
+        decision_id = new_id("msg")
+        body = orjson.dumps({"results": taken})
+        if await messages.put_decision(tx, record.agent_id, decision_id, turn_id, body, at) is None:
+            raise NotFound(f"The agent of turn {turn_id} has been deleted. No result was taken.")
+        return Receipt(decision_id, turn_id, record.agent_id)
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -238,6 +305,7 @@ class ApprovalQueue:
         if record is None or record.ended_at_ms is not None:
             return Conflict(f"The turn that asked {approval.id} has ended. Nothing was changed.")
         try:
+            _check_is_for_people(approval, reply)
             edited = self._edited(approval, reply)
             if edited is not None:
                 await check_edit(
@@ -376,6 +444,16 @@ class _Edited:
     arguments: Mapping[str, Any]
     effects: tuple[Effect, ...]
     definition: str
+
+
+def _check_is_for_people(approval: ApprovalRecord, reply: ApprovalReply) -> None:
+    """Raise `Conflict` for a yes to a call that only a program can carry out."""
+    if approval.for_client and reply.approved:
+        raise Conflict(
+            f"{approval.id} waits for the result of a program that carries out {approval.tool} "
+            "itself, so that nobody can approve it. Deny it, and the turn goes on without. "
+            "Nothing was changed."
+        )
 
 
 def _check_wish(approval: ApprovalRecord, wish: Wish, answer: Answer, at: int) -> None:
@@ -544,6 +622,10 @@ class Announcer:
             note = f"Nobody answered within {span}, so it ended as denied."
             answer = Answer(approved=False, by=NOBODY_ANSWERED, name=NOBODY_ANSWERED, note=note)
             await settle(tx, approval, record, answer, now)
+            return
+        if approval.for_client:
+            after = replace(approval, next_at_ms=approval.expires_at_ms)
+            await approvals.note_round(tx, approval, after)
             return
         step = await self._next_round(tx, approval, record, contacts, now)
         if not await approvals.note_round(tx, approval, step.after):

@@ -46,6 +46,7 @@ from asterism.turns.turn import Turn
 from asterism.types.agents import OWNER, Audience, Label, Participants, Trust, new_id
 from asterism.types.memory import Origin, OriginKind
 from asterism.types.permissions import (
+    CLIENT,
     ApprovalRecord,
     Effect,
     EffectKind,
@@ -87,6 +88,8 @@ OUTCOME_UNKNOWN = (
     "happened. It was not repeated. Find out, or ask, before you try it again."
 )
 _NOT_RUN = ToolResult(ResultState.NOT_RUN, "Not run: the turn ended before this call.")
+CLIENT_LIMIT = DAY
+"""How long a turn waits for a program that carries out a call, in milliseconds."""
 CUT_SHORT = "Cut short: the turn ended while {name} was running. It can safely be called again."
 
 
@@ -133,6 +136,8 @@ async def run_calls(turn: Turn, step: int, reply: Reply) -> list[str]:
             _settle_not_made(turn, key, call, refused)
         elif isinstance(ready, _Ready) and isinstance(verdict, Ask):
             _ask(turn, ready, verdict.reason, verdict.reviewers)
+        elif isinstance(ready, _Ready) and ready.tool.name in turn.client_tools:
+            _wait_for_client(turn, ready)
         elif isinstance(ready, _Ready):
             await _run_one(turn, ready)
     await _run_together(turn, together)
@@ -197,7 +202,7 @@ def _is_under_way(ready: _Ready | str, together: Sequence[_Ready]) -> bool:
 
 def _repeated(turn: Turn, key: str, call: Call, ready: _Ready | str) -> PastCall | None:
     """Return the call of the turn whose result answers this one; None if it is to be made."""
-    if key == "0/call/0" or f"{key}/begun" in turn.recorded:
+    if key == "0/call/0" or f"{key}/begun" in turn.recorded or call.name in turn.client_tools:
         return None
     ordered = isinstance(ready, _Ready) and (
         _attempt_of(ready).outside
@@ -245,11 +250,10 @@ def _drop_lookups(turn: Turn, step: int, reply: Reply) -> None:
 
 def _prepare(turn: Turn, key: str, call: Call) -> _Ready | str:
     """Return the call ready to run, or what the model must be told instead."""
-    name, arguments = turn.services.toolbox.resolve_call(call.name, call.arguments)
+    tool, name, arguments = turn.find_tool(call.name, call.arguments)
     call = replace(call, name=name, arguments=arguments)
-    tool = turn.services.toolbox.get(call.name, turn.agent.tools)
     if tool is None:
-        names = turn.services.toolbox.tool_names(turn.agent.tools)
+        names = [*turn.client_tools, *turn.services.toolbox.tool_names(turn.agent.tools)]
         offer = f"There are: {', '.join(names)}." if names else "There are no tools."
         return f"Error: there is no tool {call.name!r}. {offer}"
     try:
@@ -614,7 +618,7 @@ async def _run_inside(
             result = replace(result, text=forgotten(_shorten(result.text)))
         # A call that waits for a person leaves a trace of the try, and its result is staged after.
         if asked or context.decision is not None:
-            key = f"{ready.key}/{'asked' if asked else 'retry_safety'}"
+            key = f"{ready.key}/{'asked' if asked else 'effect'}"
             meta = _meta(result.state, context).to_json()
             return Draft(EntryKind.ONCE, key, result.text.encode(), context.now_ms, meta)
         return _result(ready, result, context)
@@ -851,6 +855,49 @@ def _question(
     )
 
 
+def _wait_for_client(turn: Turn, ready: _Ready) -> None:
+    """Leave a call to the program that sent the message; the turn waits for its result."""
+    _show_call(turn, ready.key, ready.call)
+    arguments = arguments_json(ready.arguments)
+    now = turn.services.clock()
+    approval = ApprovalRecord(
+        id=new_id("ap"),
+        agent_id=turn.agent.id,
+        turn_id=turn.id,
+        key=ready.key,
+        question=visible_line(
+            redact(
+                f"{turn.agent.name} waits for the result of "
+                f"{spell_call(ready.call.name, arguments)} from the program that asked."
+            )
+        ),
+        asked_at_ms=now,
+        tool=ready.call.name,
+        arguments=plain(arguments),
+        effects=plain(write_effects(())),
+        reviewers=(CLIENT,),
+        next_at_ms=now + CLIENT_LIMIT,
+        expires_at_ms=now + CLIENT_LIMIT,
+    )
+    text = (
+        f"{ready.call.name} is carried out by the program that sent the message. Its result is "
+        "not here yet; you will be told."
+    )
+    body = result_wire(ready.call.id, text)
+    meta = replace(_waiting(approval), client=True).to_json()
+    turn.stage(EntryKind.RESULT, ready.key, body, meta=meta)
+    turn.ask_person(approval)
+
+
+def _tell_client_result(turn: Turn, key: str, call: Call, text: str) -> None:
+    """Tell the agent what the program says came of a call; it is trusted as a tool's result."""
+    label = Label(Trust.TOOL)
+    turn.context.learn(label)
+    meta = ResultMeta(ResultState.OK, trust_levels=(label.trust,))
+    said = f"Result of your call {_spell(call)}: {_shorten(text)}"
+    turn.tell(f"{key}/outcome", said, meta=meta.to_json())
+
+
 def _waiting(approval: ApprovalRecord) -> ResultMeta:
     state, question = ResultState.WAITING, approval.question
     return ResultMeta(state, approval=approval.id, question=question)
@@ -876,6 +923,9 @@ async def carry_out_decisions(turn: Turn) -> None:
         if call_key == key or f"{call_key}/outcome" in turn.recorded:
             continue
         answer: dict[str, Any] = orjson.loads(entry.body)
+        if answer.get("client"):
+            _tell_client_result(turn, call_key, _call_at(turn, call_key), answer["text"])
+            continue
         decision = Decision(
             answer["approved"],
             answer["note"],

@@ -243,6 +243,12 @@ class Context:
 
         return is_sent
 
+    def sends(self, note: str, profile: Profile) -> bool:
+        """Tell whether a model with this profile is sent a note that was told before."""
+        wire = orjson.dumps(unmarked(note))[1:-1]
+        start = self.tail.sent(profile, upcoming=True)
+        return any(wire in sent for sent in self.tail.wires[start:])
+
     def said_after(self, hit: Hit) -> list[str]:
         """Return the next few messages after one that a search has found.
 

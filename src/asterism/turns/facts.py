@@ -98,7 +98,7 @@ class FactReader:
 
     def __init__(self, services: TurnServices) -> None:
         self._services = services
-        self._due: dict[str, tuple[float, Database, AgentRecord]] = {}
+        self.due: dict[str, tuple[float, Database, AgentRecord]] = {}
         """Agents whose words are read when they stay idle until then, by their ids."""
         self._timer: asyncio.TimerHandle | None = None
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -111,7 +111,7 @@ class FactReader:
             return
         loop = asyncio.get_running_loop()
         idle = float(options.get("idle_seconds", IDLE_SECONDS))
-        self._due[turn.agent.id] = (loop.time() + idle, turn.live.database, turn.agent)
+        self.due[turn.agent.id] = (loop.time() + idle, turn.live.database, turn.agent)
         # One timer for all agents costs a turn less than a timer or a task for each.
         if self._timer is None:
             self._timer = loop.call_later(idle, self._begin_due)
@@ -120,12 +120,12 @@ class FactReader:
         """Begin to read for the agents that have been idle long enough."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for at, database, agent in list(self._due.values()):
+        for at, database, agent in list(self.due.values()):
             if at <= now:
                 self._begin(database, agent)
         self._timer = None
-        if self._due:
-            soonest = min(at for at, _, _ in self._due.values()) - now
+        if self.due:
+            soonest = min(at for at, _, _ in self.due.values()) - now
             self._timer = loop.call_later(max(_LEAST_PAUSE, soonest), self._begin_due)
 
     def _begin(self, database: Database, agent: AgentRecord) -> None:
@@ -145,7 +145,7 @@ class FactReader:
 
     def interrupt(self, agent_id: str) -> None:
         """Stop reading for an agent that has something better to do; it is read later."""
-        self._due.pop(agent_id, None)
+        self.due.pop(agent_id, None)
         task = self.tasks.pop(agent_id, None)
         if task is not None:
             task.cancel()
@@ -155,7 +155,7 @@ class FactReader:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
-        self._due.clear()
+        self.due.clear()
         tasks = list(self.tasks.values())
         for task in tasks:
             task.cancel()

@@ -22,7 +22,7 @@ from asterism.turns.rules import RUN, Due, Refusal, narrowed
 from asterism.turns.turn import CALLS_BEFORE, KEPT, Turn
 from asterism.types.agents import rules_text
 from asterism.types.permissions import arguments_json
-from asterism.types.turns import Call, EntryKind, NoteMeta, Outcome, Reply
+from asterism.types.turns import Call, EntryKind, NoteMeta, Outcome, Reply, ResultMeta
 
 _WINDOW_SHARE = 0.8
 """How much of a known window the past may fill; the rest is for the answer."""
@@ -47,7 +47,9 @@ _MAX_CLOSING = 2_000
 async def run_turn(turn: Turn) -> Outcome:
     """Think and act until the agent has answered or must wait; a limit ends it in plain words."""
     limits = turn.agent.limits
-    turn.publish("opened", {"resumed": turn.record is not None})
+    if turn.services.hub.is_watched(turn.agent.id):
+        judged = turn.schema is not None or _may_be_rejected(turn)
+        turn.publish("opened", {"resumed": turn.record is not None, "judged": judged})
     turn.ends_at = time.monotonic() + limits.seconds
     clock = asyncio.timeout(limits.seconds)
     try:
@@ -80,6 +82,15 @@ async def run_turn(turn: Turn) -> Outcome:
     turn.keep_partial_reply("cut")
     settle_open_calls(turn)
     return await turn.fail(explanation)
+
+
+def _may_be_rejected(turn: Turn) -> bool:
+    """Tell whether evaluators look at the words of an answer before it stands."""
+    pipeline, models = turn.services.pipeline, turn.services.models
+    if pipeline is None:
+        return False
+    compact = models.profile(models.chain(turn.agent.model)[0]).compact
+    return pipeline.may_reject(turn.agent.name, compact=compact)
 
 
 async def _think(turn: Turn) -> Outcome:
@@ -157,6 +168,9 @@ async def _ask(turn: Turn, step: int) -> Reply:
         _fit(turn, profile, too_long)
         tools = narrowed(services.toolbox.wire(agent.tools, compact=profile.compact), agent.rules)
         choice, more = "none" if without_tools else "auto", None
+        if turn.client_tools:
+            tools = _with_client_tools(turn, tools)
+            choice = choice if without_tools else _client_choice(turn)
         if profile.compact and not without_tools:
             chosen = _message_tools(turn)
             more = orjson.dumps([tool.wire() for tool in chosen]) if chosen else None
@@ -207,6 +221,25 @@ async def _ask(turn: Turn, step: int) -> Reply:
     return reply
 
 
+def _with_client_tools(turn: Turn, tools: bytes | None) -> bytes:
+    """Return the descriptions of the agent's tools and of those of the program that asked."""
+    own: list[dict[str, Any]] = orjson.loads(tools) if tools is not None else []
+    kept = [tool for tool in own if tool["function"]["name"] not in turn.client_tools]
+    return orjson.dumps([*kept, *(tool.wire() for tool in turn.client_tools.values())])
+
+
+def _client_choice(turn: Turn) -> str:
+    """Return whether the model must call a tool: until it has called one of the program's."""
+    if turn.client_offer.choice == "auto":
+        return "auto"
+    called = any(
+        ResultMeta.from_json(entry.meta).client
+        for entry in turn.recorded.values()
+        if entry.kind is EntryKind.RESULT
+    )
+    return "auto" if called else turn.client_offer.choice
+
+
 def _message_tools(turn: Turn) -> list[Tool]:
     """Return the tools that a small model may need for the message; each of them is called once.
 
@@ -255,7 +288,7 @@ class _Pieces:
     def _show(self, kind: str, text: str) -> None:
         if kind == "text":
             self._seen.pieces.append(text)
-        self._turn.publish(kind, {"text": text})
+        self._turn.publish(kind, {"text": text, "step": self._seen.step})
 
     def end(self) -> None:
         """Show what was held back, since nothing follows."""

@@ -31,7 +31,7 @@ from asterism.tools.builtin.control import LATEST, asked_of_schedules, read_remi
 from asterism.tools.builtin.memory import hit_excerpt, origin_note
 from asterism.turns.context import BYTES_PER_TOKEN
 from asterism.types.agents import OWNER
-from asterism.types.search import Hit, HitKind, Query
+from asterism.types.search import Hit, HitKind, Query, ReasonKind
 from asterism.types.turns import RETRY, SCHEDULED, EntryKind, Reply
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class AgentPlugin:
     seconds: float | None
     """How long it may take; None for those that come with asterism, which wait for the store only,
     as the turn itself does."""
+    compact_only: bool = False
+    """Whether only small models need it."""
     problem: str = ""
     """Why it cannot be loaded."""
 
@@ -179,6 +181,7 @@ class Pipeline:
             getattr(plugin, _VERBS[kind]) if plugin is not None else None,
             settings.options.of(name),
             None if own else settings.seconds,
+            getattr(plugin, "compact_only", False),
             problem,
         )
 
@@ -186,6 +189,8 @@ class Pipeline:
         """Return what the processors of an agent have to say about a message, by their names."""
         results: list[ProcessorResult] = []
         for plugin in self.of(view.agent.name).processors:
+            if plugin.compact_only and not view.compact:
+                continue
             found = await self._ask(plugin, view, (), report)
             if found:
                 results += [(plugin.name, result) for result in found]
@@ -200,6 +205,17 @@ class Pipeline:
                 sections.append(SectionText(plugin.name, text))
         return sections
 
+    def may_reject(self, agent: str, *, compact: bool) -> bool:
+        """Tell whether an answer in words may be rejected, after watchers have seen it.
+
+        The evaluators that come with asterism reject words of small models only.
+        """
+        return any(
+            compact or plugin.seconds is not None
+            for plugin in self.of(agent).evaluators
+            if plugin.ask is not None
+        )
+
     async def evaluate(self, turn: EvaluatedTurn, step: int, reply: Reply) -> bool:
         """Tell whether an answer stands; if not, the agent was told what to do better.
 
@@ -211,6 +227,8 @@ class Pipeline:
             key = f"{step}/evaluate/{plugin.name}"
             judgement = _recorded(turn.recorded.get(key))
             if judgement is None:
+                if plugin.compact_only and not view.compact:
+                    continue
                 judgement = await self._ask(plugin, view, (reply.text,), turn.notify_owner)
                 if judgement is None or judgement.kind is JudgementKind.PASS:
                     continue
@@ -348,16 +366,16 @@ _MAX_REFUSAL = 160
 class RefusedAnswer:
     """Asks a small model for another try when it refuses a harmless question."""
 
+    compact_only = True
+
     async def evaluate(self, turn: TurnView, answer: str) -> Judgement:
         """Ask for another try if the answer is a bare refusal."""
-        if not turn.compact:
-            return Judgement()
+        del turn
         if len(answer) > _MAX_REFUSAL or not _REFUSAL.search(answer):
             return Judgement()
         return Judgement(
             JudgementKind.RETRY,
-            "You may answer this: it is your owner who asks. Answer with what was said before, or "
-            "say that you do not know.",
+            "Answer the question with what was said before, or say that you do not know.",
         )
 
 
@@ -379,10 +397,10 @@ _LEAST_REPEATED = 3
 class UnusedResult:
     """Asks a small model for another try when it leaves out what was worked out for it."""
 
+    compact_only = True
+
     async def evaluate(self, turn: TurnView, answer: str) -> Judgement:
         """Ask for another try if a result is missing, or the answer only repeats the message."""
-        if not turn.compact:
-            return Judgement()
         said, there = _pieces(turn.message), _pieces(answer)
         missing = [
             fact
@@ -468,10 +486,10 @@ def _may_ask(message: str) -> bool:
 class Reminders:
     """Schedules, for a small model, the reminders that a message asks for in so many words."""
 
+    compact_only = True
+
     async def process(self, turn: TurnView) -> Sequence[ProcessorCall]:
         """Return the calls of `schedule`; mostly none."""
-        if not turn.compact:
-            return []
         calls: list[ProcessorCall] = []
         if operation := asked_of_schedules(turn.message):
             values = {"operation": operation}
@@ -665,18 +683,41 @@ def _questions(turn: TurnView) -> Iterator[str]:
 
 
 def _new_hits(turn: TurnView, hits: Sequence[Hit], options: RecallOptions) -> list[Hit]:
-    """Return the hits that are worth telling and not in the context, the best first."""
+    """Return the hits that are worth telling and not in the context, the best first.
+
+    Of a document that a small model's owner names, the best piece is told in any case.
+    """
     said = {_plain(text) for text in (turn.message, *turn.previous)}
     found: list[Hit] = []
+    named: list[Hit] = []
     for hit in hits:
-        text = _plain(hit.text)
-        likely = hit.relevance is not None and hit.relevance >= options.threshold
-        if not likely or text in said or hit.id.startswith(f"{turn.turn_id}#"):
+        text, chance = _plain(hit.text), hit.relevance or 0
+        if text in said or hit.id.startswith(f"{turn.turn_id}#"):
             continue
-        said.add(text)
-        if hit.kind is not HitKind.BLOCK and not turn.in_context(hit):
-            found.append(hit)
+        if chance >= options.threshold:
+            said.add(text)
+            if hit.kind is not HitKind.BLOCK and not turn.in_context(hit):
+                found.append(hit)
+        elif hit.kind is HitKind.DOCUMENT and chance >= _NAMED_THRESHOLD:
+            named.append(hit)
+    if not found and turn.compact and _NAMES_DOCUMENT.search(turn.message):
+        return named[:1]
     return found[: options.hits]
+
+
+_NAMED_THRESHOLD = 0.3
+"""From which probability on a small model is told what a document says, if one is asked for."""
+_NAMES_DOCUMENT = re.compile(
+    r"\b(?:contract|agreement|paper(?:s|work)?|documents?|files?|sheet|letters?|leaflet|manual"
+    r"|instructions|invoice|bill|receipt|recipe|confirmation|policy|timetable|menu|notes?|list"
+    r"|brochure|flyer|form|booking|statement|pdf|warranty|quote|minutes|schedule"
+    r"|vertrag\w*|unterlagen|dokument\w*|rechnung\w*|anleitung\w*|brief\w*|zettel|liste|rezept"
+    r"|garantie\w*|contrato|factura|documentos?|carta|lista|receta|folleto|garant[ií]a|recibo"
+    r"|contrat|facture|notice|lettre|recette|devis|contratto|fattura|documenti?|manuale|lettera"
+    r"|ricetta|garanzia|fatura|receita|garantia|factuur|handleiding|lijst|recept|bon)\b"
+    r"|契約書|書類|説明書|請求書|手紙|リスト|レシピ|保証書|合同|文件|说明书|发票",
+    re.IGNORECASE,
+)
 
 
 def _seen_hits(turn: TurnView, hits: Sequence[Hit], options: RecallOptions) -> list[Hit]:
@@ -697,21 +738,37 @@ def _seen_hits(turn: TurnView, hits: Sequence[Hit], options: RecallOptions) -> l
     likely = [
         hit
         for hit in mine
-        if ((hit.relevance or 0) >= options.threshold and not hit.beside)
+        if ((hit.relevance or 0) >= options.threshold and not hit.beside and _is_telling(hit))
         or (hit.kind is HitKind.BLOCK and hit.matched)
     ]
     if not likely:
         return []
     first = min(hit.at_ms for hit in likely)
+    speakers = {_said_by(hit) for hit in likely[:_MAX_QUOTES]}
     likely = likely[:_MAX_QUOTES] + [
         hit
         for hit in mine
         if hit not in likely[:_MAX_QUOTES]
         and hit.kind is HitKind.MESSAGE
+        and _said_by(hit) in speakers
         and hit.at_ms >= first
         and is_correction(hit.text)
     ]
     return sorted(likely, key=lambda hit: (hit.kind is HitKind.MESSAGE, hit.at_ms, hit.id))
+
+
+def _is_telling(hit: Hit) -> bool:
+    """Tell whether a hit has more in common with a question than words such as "ik" or "is"."""
+    return any(
+        reason.kind is not ReasonKind.WORDS
+        or any(
+            len(word) >= _LEAST_LETTERS or not word.isascii() for word in reason.text.split(", ")
+        )
+        for reason in hit.why
+    )
+
+
+_LEAST_LETTERS = 3
 
 
 def _corrected_statement(turn: TurnView) -> str:
@@ -741,18 +798,22 @@ def _quotation(turn: TurnView, hits: Sequence[Hit]) -> str:
     speakers = {hit.speaker for hit in hits if hit.speaker}
     who = "Your owner" if speakers <= {OWNER} else " and ".join(sorted(speakers))
     statements: list[str] = []
+    speakers_of: list[str] = []
     corrections: list[str] = []
     told = [_put_right_since(turn, hit) for hit in hits]
     carried_out = {said for _, corrections in told for said in corrections}
     is_changed = bool(carried_out)
-    for text in dict.fromkeys(" ".join(hit.text.split()) for hit, _ in told):
+    for text, hit in {" ".join(hit.text.split()): hit for hit, _ in told}.items():
         if text in carried_out:
             continue
-        if not statements or not is_correction(text):
+        speaker = _said_by(hit)
+        if speaker not in speakers_of or not is_correction(text):
             statements.append(text)
+            speakers_of.append(speaker)
             continue
         for place in reversed(range(len(statements))):
-            if right := put_right(statements[place], text):
+            right = put_right(statements[place], text) if speakers_of[place] == speaker else None
+            if right:
                 statements[place], is_changed = right, True
                 break
         else:
@@ -762,7 +823,12 @@ def _quotation(turn: TurnView, hits: Sequence[Hit]) -> str:
         since = ", corrected since" if is_changed else ""
         return f"{who} said before{since}: {quoted}"
     last = ", ".join(f'"{text}"' for text in corrections)
-    return f"{who} said {quoted}, and then corrected it: {last}. The correction is right."
+    return f"{who} corrected what was said before ({quoted}). Now this is right: {last}"
+
+
+def _said_by(hit: Hit) -> str:
+    """Return whose statement a hit is; only those who have said something may put it right."""
+    return hit.speaker or OWNER
 
 
 def _plain(text: str) -> str:

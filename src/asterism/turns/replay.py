@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +230,14 @@ async def _lay_out(
     origin = MessageOrigin(record.channel, opening.sender)
     message_id, schema = message_id_for(record.id), opening.schema
     await messages.put_message(
-        tx, agent.id, message_id, said.body, origin, said.at_ms, schema=schema
+        tx,
+        agent.id,
+        message_id,
+        said.body,
+        origin,
+        said.at_ms,
+        schema=schema,
+        client=opening.client,
     )
 
 
@@ -274,8 +282,7 @@ async def _run(
     runtime = Runtime(services, delivered=lambda: None, ended=lambda _: None)
     await runtime.serve(agent.id, None)
     for entry in entries:
-        if entry.kind is EntryKind.ONCE and entry.key.endswith("/decision"):
-            await _decide_again(scratch, record, entry, entries)
+        if entry.is_decision and await _decide_again(scratch, record, entry, entries):
             await runtime.serve(agent.id, None)
     outcome = await runtime.outcome(record.id)
 
@@ -290,8 +297,11 @@ async def _run(
 
 async def _decide_again(
     scratch: Database, record: TurnRecord, entry: Entry, entries: list[Entry]
-) -> None:
+) -> bool:
+    """Give the turn the decision of an entry; False if it came with the one before."""
     said: dict[str, Any] = orjson.loads(entry.body)
+    if said.get("client"):
+        return await _submit_again(scratch, record, entry, entries)
     answer = Answer(said["approved"], said["by"], said["by"], said["note"], said.get("arguments"))
     outcome = next(
         (recorded for recorded in entries if recorded.key == f"{said['key']}/outcome"), None
@@ -309,6 +319,23 @@ async def _decide_again(
                 await settle(tx, asked, record, answer, record.opened_at_ms)
 
     await scratch.write(work)
+    return True
+
+
+async def _submit_again(
+    scratch: Database, record: TurnRecord, entry: Entry, entries: list[Entry]
+) -> bool:
+    """Give the turn the results of a program that came together, with the first of them."""
+    place = entries.index(entry)
+    if place and entries[place - 1].is_decision and b'"client":true' in entries[place - 1].body:
+        return False
+    together = takewhile(lambda later: later.is_decision, entries[place:])
+    body = orjson.dumps({"results": [orjson.Fragment(later.body) for later in together]})
+    decision_id, at = f"{message_id_for(record.id)}/{entry.key}", record.opened_at_ms
+    await scratch.write(
+        lambda tx: messages.put_decision(tx, record.agent_id, decision_id, record.id, body, at)
+    )
+    return True
 
 
 def _with_old_ids(entry: Entry, recorded: list[Entry], asked: dict[str, str]) -> Entry:

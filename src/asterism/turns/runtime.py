@@ -50,11 +50,14 @@ from asterism.types.agents import (
     Halt,
     Label,
     Trust,
+    least_trusted,
     message_id_for,
     new_id,
     turn_id_for,
 )
 from asterism.types.turns import (
+    CLIENT_NOTE,
+    ClientRequest,
     Entry,
     InboxItem,
     InboxKind,
@@ -69,8 +72,11 @@ from asterism.types.turns import (
     TurnState,
     check_field,
     check_text,
+    history_note,
+    instructions_note,
     message_wire,
     plain,
+    same_instructions_note,
     text_of,
 )
 
@@ -203,7 +209,7 @@ class Runtime:
         text, images, origin = message.text, message.images, message.origin
         body = message_wire("user", redact(check_text(text)), images)
         _check_fields(message)
-        agent_id, external_id = message.target, message.external_id
+        agent_id = message.target
         message_id, at = new_id("msg"), self._services.clock()
         # Whoever acts as a person answers questions by the verb for it.
         answer, approvals_here = message.answer if speaker is None else None, self._approvals
@@ -213,12 +219,8 @@ class Runtime:
                 answered = await approvals_here.take(tx, answer, message, at)
                 if answered is not None:
                     return answered
-            if external_id is not None:
-                former = await messages.accept_once(
-                    tx, origin.channel, external_id, message_id, agent_id
-                )
-                if former is not None:
-                    return Receipt(former[0], turn_id_for(former[0]), former[1], duplicate=True)
+            if (former := await _accepted_before(tx, message, message_id, at)) is not None:
+                return former
             for image in images:
                 await journal.put_blob(tx, image, at)
             participants = (
@@ -235,6 +237,7 @@ class Runtime:
                 at,
                 schema=message.schema,
                 participants=participants,
+                client=message.client.to_json() if message.client is not None else None,
                 announce=False,
             )
             if item is None:
@@ -318,7 +321,8 @@ class Runtime:
             return None
         task = asyncio.current_task()
         assert task is not None
-        self._facts.interrupt(agent_id)
+        if agent_id in self._facts.due or agent_id in self._facts.tasks:
+            self._facts.interrupt(agent_id)
         self._running[turn.id] = (turn, task)
         try:
             outcome = await self._run(turn)
@@ -342,7 +346,7 @@ class Runtime:
         if outcome.state is TurnState.DONE and turn.may_tell_facts:
             self._facts.turn_ended(turn)
         self._ended(agent_id)
-        if turn.reply_to is not None:
+        if turn.reply_to is not None or self._services.settings.current.channels:
             self._delivered()
         return arrival
 
@@ -420,7 +424,7 @@ class Runtime:
             if live.context.referable:
                 notes += await referred_to(live, text_of(item.body))
             added, calls = await self._process(live, item, presence, began, problems)
-            notes += added
+            notes += [*self._client_notes(live, item, presence.trust), *added]
         turn = Turn(
             live,
             services,
@@ -484,6 +488,26 @@ class Runtime:
             key = f"note/{name}/{place}"
             notes.append(Note(key, said.text, said.why, labels, said.origins, said.replaces))
         return notes, calls
+
+    def _client_notes(self, live: LiveAgent, item: InboxItem, speaker: Trust) -> list[Note]:
+        """Return what the program that sent a message says beside it, as notes to the agent."""
+        if item.client is None:
+            return []
+        client = ClientRequest.from_json(item.client)
+        foreign = (Label(least_trusted((speaker, Trust.TOOL))),)
+        why = "sent along by the program that asked"
+        notes = [
+            Note(f"{CLIENT_NOTE}{place}", history_note(said), why, foreign)
+            for place, said in enumerate(client.history)
+        ]
+        if client.instructions:
+            models = self._services.models
+            profile = models.profile(models.chain(live.agent.model)[0])
+            # Most programs send theirs with every message.
+            above = live.context.sends(instructions_note(client.instructions), profile)
+            text = (same_instructions_note if above else instructions_note)(client.instructions)
+            notes.append(Note(f"{CLIENT_NOTE}instructions", text, why, (Label(speaker),)))
+        return notes
 
     async def _pass_over(self, decision: InboxItem) -> None:
         """Take out an answer to a turn that has ended by a limit before it was looked at."""
@@ -708,6 +732,31 @@ def _participants_of(entries: list[Entry] | None) -> str | None:
         if entry.key == "in":
             return MessageMeta.from_json(entry.meta).participants
     return None
+
+
+async def _accepted_before(
+    tx: Connection, message: Message, message_id: str, at: int
+) -> Receipt | None:
+    """Return the receipt of a message that is handed in again; None if it is new."""
+    channel, external_id = message.origin.channel, message.external_id
+    if external_id is None:
+        return None
+    former = await messages.accept_once(tx, channel, external_id, message_id, message.target)
+    if former is None:
+        return None
+    former_id, agent_id = former
+    if await _is_over(tx, turn_id_for(former_id), message.repeat_milliseconds, at):
+        await messages.accept_again(tx, channel, external_id, message_id, former_id)
+        return None
+    return Receipt(former_id, turn_id_for(former_id), agent_id, duplicate=True)
+
+
+async def _is_over(tx: Connection, turn_id: str, span: int | None, now: int) -> bool:
+    """Tell whether a turn ended so long ago that the same external id is a new message."""
+    if span is None:
+        return False
+    record = await journal.turn(tx, turn_id)
+    return record is not None and record.ended_at_ms is not None and record.ended_at_ms + span < now
 
 
 async def _turn_with_entries(

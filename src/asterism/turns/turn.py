@@ -69,6 +69,7 @@ from asterism.types.turns import (
     SCHEDULED,
     WIRE_KINDS,
     Call,
+    ClientRequest,
     Delivery,
     Entry,
     EntryKind,
@@ -85,8 +86,8 @@ from asterism.types.turns import (
     Usage,
     message_wire,
     plain,
+    system_message,
     text_of,
-    unmarked,
     wire_without_mark,
 )
 
@@ -407,6 +408,16 @@ class Turn:
             self._learn_again(entry)
 
     @cached_property
+    def client_offer(self) -> ClientRequest:
+        """What the program that sent the message asks for."""
+        return ClientRequest.from_json(self._opening.client)
+
+    @cached_property
+    def client_tools(self) -> dict[str, Tool]:
+        """Tools of the program that sent the message; they hide those of the agent by that name."""
+        return _client_tools(self.client_offer) if self.client_offer.tools else {}
+
+    @cached_property
     def rule_state(self) -> RuleState:
         """What the agent's rules for tools say to how the turn goes."""
         toolbox, rules = self.services.toolbox, self.agent.rules
@@ -427,11 +438,17 @@ class Turn:
                 self.stage(EntryKind.ONCE, CALLS_BEFORE, _calls_json(calls))
         elif item is not None:
             decision: dict[str, Any] = orjson.loads(item.body)
-            self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at_ms)
+            if "results" not in decision:
+                self.stage(EntryKind.ONCE, f"{decision['key']}/decision", item.body, at=item.at_ms)
+            for result in decision.get("results", ()):
+                key = f"{result['key']}/decision"
+                self.stage(EntryKind.ONCE, key, orjson.dumps(result), at=item.at_ms)
 
     def _learn_again(self, entry: Entry) -> None:
         """Know of a result from before a crash how far it is trusted, and who may see it."""
-        if entry.meta and (entry.kind is EntryKind.RESULT or entry.key.endswith("/effect")):
+        if entry.meta and (
+            entry.kind is EntryKind.RESULT or entry.key.endswith(("/effect", "/outcome"))
+        ):
             kept = ResultMeta.from_json(entry.meta)
             self.context.learn(
                 *map(Label, kept.trust_levels),
@@ -628,6 +645,8 @@ class Turn:
 
     def find_tool(self, name: str, arguments: str) -> tuple[Tool | None, str, str]:
         """Return the tool of a call, if the agent has it, and the call that it stands for."""
+        if (of_client := self.client_tools.get(name)) is not None:
+            return of_client, name, arguments
         name, arguments = self.services.toolbox.resolve_call(name, arguments)
         return self.services.toolbox.get(name, self.agent.tools), name, arguments
 
@@ -965,6 +984,7 @@ class Turn:
         self.ending = True
         if self._ending is None:
             self._ending = Outcome(self.id, self.agent.id, state, text, self.usage)
+            self._tell_channels(self._ending)
             await self.flush(state, error=error)
         else:
             await self.flush()
@@ -972,6 +992,29 @@ class Turn:
         kind = "parked" if ending.state is TurnState.PARKED else "ended"
         self.publish(kind, {"state": ending.state.value, "text": ending.text})
         return ending
+
+    def _tell_channels(self, ending: Outcome) -> None:
+        """Tell the channels that want to know how turns end, together with the end itself."""
+        channels = self.services.settings.current.channels
+        if not channels:
+            return
+        event = "parked" if ending.state is TurnState.PARKED else "ended"
+        for name, channel in channels.items():
+            if channel.tells(event, self.agent.name):
+                told = {"event": event, "agent": self.agent.name, "state": ending.state.value}
+                now = self.services.clock()
+                self._page.deliveries.append(
+                    Delivery(
+                        key=f"{self.id}/{event}/{len(self.recorded)}/{name}",
+                        agent_id=self.agent.id,
+                        turn_id=self.id,
+                        channel=name,
+                        target=self.agent.name,
+                        text=plain(orjson.dumps({**told, "text": ending.text}).decode()),
+                        next_at_ms=now,
+                        created_at_ms=now,
+                    )
+                )
 
     async def let_go(self) -> None:
         """Wait for a write under way, or give it up if the store does not take it."""
@@ -992,8 +1035,7 @@ class Turn:
 
     def tell(self, key: str, text: str, *, meta: str | None = None) -> None:
         """Say something to the agent in the middle of its turn."""
-        told = f"{MARK} {unmarked(text)}"  # it may quote others
-        self.stage(EntryKind.MESSAGE, key, message_wire("user", told), meta=meta)
+        self.stage(EntryKind.MESSAGE, key, system_message(text), meta=meta)
 
 
 def is_withheld(item: InboxItem, participants: Participants) -> bool:
@@ -1089,6 +1131,13 @@ def _call_without_secrets(call: Call) -> Call:
     return Call(call.id, name, arguments)
 
 
+def _client_tools(offer: ClientRequest) -> dict[str, Tool]:
+    from asterism.tools.schema import ClientTool
+
+    return {tool.name: tool for tool in map(ClientTool.from_wire, offer.tools)}
+
+
 def _opening_meta(item: InboxItem) -> str | None:
     """Return what is kept beside the message that opens a turn."""
-    return MessageMeta(item.sender, item.schema, item.participants).to_json()
+    offer = ClientRequest.from_json(item.client).offer if item.client else None
+    return MessageMeta(item.sender, item.schema, item.participants, offer).to_json()

@@ -12,6 +12,8 @@ from asterism.types.agents import PUBLIC, Audience, Label, Trust
 
 DEFAULT_LIMIT = 5_000
 TOMBSTONES = "tombstones.jsonl"
+BACKUP_SUFFIX = ".asterism-backup"
+"""What the name of a backup ends with."""
 """The file in a data directory that lists forgotten texts by digest, not by content."""
 CONSTELLATION = ""
 """The owner of blocks that do not belong to one agent; every agent sees them."""

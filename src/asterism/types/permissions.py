@@ -436,6 +436,8 @@ def _text(value: Any) -> str | None:
 
 PRESENT = "present"
 """The reviewer name for the person who opened the turn."""
+CLIENT = "client"
+"""The reviewer name for the program that carries a call out itself; people can only deny it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,6 +488,11 @@ class ApprovalRecord:
     expires_at = OptionalMoment()
     decided_at = OptionalMoment()
     announced_at = OptionalMoment()
+
+    @property
+    def for_client(self) -> bool:
+        """Whether it waits for the result of a program, not for the word of a person."""
+        return self.reviewers == (CLIENT,)
 
     @property
     def verdict(self) -> str:

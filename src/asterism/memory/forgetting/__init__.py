@@ -2,7 +2,7 @@
 
 The file `tombstones.jsonl` beside the database says by ids and fingerprints what was forgotten, so
 that an older copy of the database forgets it again. `tombstones.key` holds the key without which a
-fingerprint tells nothing; it is in no backup, export or database.
+fingerprint tells nothing; it is in no export or database, and in no backup but encrypted ones.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from asterism.records import dataclass
 from asterism.store import forgetting as store
 from asterism.store import search_index
 from asterism.store.database import Connection, Database, Row
-from asterism.store.forgetting import ForgetRequest
+from asterism.store.forgetting import DATA_FILES, ForgetRequest
 from asterism.times import Moment
 from asterism.types.agents import new_id, now_ms
 from asterism.types.memory import TOMBSTONES, Permission
@@ -137,7 +137,7 @@ def _nonzero(places: Counter[str]) -> dict[str, int]:
     return {place: count for place, count in places.items() if count}
 
 
-_KEY = "tombstones.key"
+TOMBSTONE_KEY = "tombstones.key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class TombstoneFile:
 
     def __init__(self, data: Path) -> None:
         self._file = data / TOMBSTONES
-        self._key_file = data / _KEY
+        self._key_file = data / TOMBSTONE_KEY
 
     def key(self, *, make: bool = False) -> bytes | None:
         """Return the key of the fingerprints, made if wanted; None if there is none."""
@@ -454,6 +454,20 @@ async def _carry_out(
     now: int,
     *,
     scrub: bool = True,
+) -> ForgetReceipt:
+    async with database.alone(DATA_FILES):
+        return await _carry_out_alone(database, data, tombstone, matcher, drop, now, scrub=scrub)
+
+
+async def _carry_out_alone(
+    database: Database,
+    data: Path,
+    tombstone: Tombstone,
+    matcher: Matcher,
+    drop: Drop | None,
+    now: int,
+    *,
+    scrub: bool,
 ) -> ForgetReceipt:
     request = ForgetRequest(tombstone.constellation, tombstone.by, now, tombstone.id)
     result = SweepResult()

@@ -34,6 +34,7 @@ from asterism.store import search_index
 from asterism.store.database import Connection
 from asterism.store.forgetting import ForgetRequest, rewrite_file
 from asterism.store.sqlite import columns_of
+from asterism.types.memory import BACKUP_SUFFIX
 
 MAX_UNPACKED = 1 << 28
 """How many bytes are unpacked of one file."""
@@ -41,6 +42,10 @@ _READ_SIZE, _OVERLAP = 1 << 24, 100_000
 _HOLDS = "holds it and is packed. Remove it if it may go."
 _LOOKS_PACKED = (
     "looks packed or encrypted and could not be looked into. Look yourself whether it holds it."
+)
+_OLDER_BACKUP = (
+    "is a backup from before, and may hold it. A restore into this directory forgets it again. "
+    "Remove the backup if it may go, and make a new one."
 )
 _PIECE = 1 << 16
 _NOT_SEARCHED = "is packed and was not looked into ({why}). Look yourself whether it holds it."
@@ -313,9 +318,10 @@ def _sweep_file(
             count for place, count in swept.places.items() if "." not in place
         )
         return result
-    if packing := packing_of(start, path.suffix):
-        if finding := search_packed(path, packing, redactor):
-            result.left.append(f"{_safe_name(name, redactor)} {finding}")
+    if finding := _search_container(path, start, redactor):
+        result.left.append(f"{_safe_name(name, redactor)} {finding}")
+        return result
+    if packing_of(start, path.suffix):
         return result
     if path.stat().st_size > _MAX_BYTES:
         if _is_in_large_file(path, redactor):
@@ -341,6 +347,19 @@ def _sweep_file(
         if changed is not text:
             _replace(path, changed)
     return result
+
+
+def _search_container(path: Path, start: bytes, redactor: Redactor) -> str:
+    """Return a finding on a backup that is not searched, or on a packed file; else ""."""
+    if path.suffix == BACKUP_SUFFIX and not _can_search_backup(path, start):
+        return _OLDER_BACKUP
+    packing = packing_of(start, path.suffix)
+    return search_packed(path, packing, redactor) if packing else ""
+
+
+def _can_search_backup(path: Path, start: bytes) -> bool:
+    """Tell whether all of a backup can be searched: it is neither encrypted nor too large."""
+    return start.startswith(b"manifest.json") and path.stat().st_size <= MAX_UNPACKED >> 3
 
 
 async def _sweep_database(

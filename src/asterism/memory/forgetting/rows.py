@@ -127,7 +127,7 @@ TABLES: dict[str, Table] = {
         _OF_AGENT,
         _ids("agent_id", "arrival", "id", "kind", "at", "participants", "turn_id")
         | _names("channel", "sender", "reply_to")
-        | {"body": How.WIRE, "schema": How.JSON, "stopped": How.TEXT},
+        | {"body": How.WIRE, "schema": How.JSON, "stopped": How.TEXT, "client": How.JSON},
         agent="agent_id",
     ),
     "turns": Table(
@@ -196,6 +196,23 @@ TABLES: dict[str, Table] = {
         ("constellation", "id"),
         _OWN,
         _ids("constellation", "id", "trust", "created_at") | _names("name", "roles"),
+    ),
+    "tokens": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "hash", "agents", "person_id", "created_at", "expires_at")
+        | _ids("used_at", "revoked_at")
+        | _names("name", "role", "scopes"),
+    ),
+    "users": Table(
+        ("constellation", "person_id"),
+        _OWN,
+        _ids("constellation", "person_id", "hash", "changed_at"),
+    ),
+    "web_sessions": Table(
+        ("id",),
+        _OWN,
+        _ids("id", "constellation", "person_id", "digest", "created_at", "seen_at", "expires_at"),
     ),
     "accounts": Table(
         ("constellation", "channel", "sender"),

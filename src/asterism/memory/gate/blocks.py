@@ -12,7 +12,7 @@ from typing import Any, NotRequired, TypedDict, Unpack
 
 import orjson
 
-from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from asterism.errors import Changed, Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.memory import blocks as rows
 from asterism.memory import history
 from asterism.memory.blocks import (
@@ -363,6 +363,19 @@ async def write(
     if pending.nothing:
         return block
     return await store_edit(target, kind_of(type(write)), pending, era)
+
+
+async def lock(tx: Connection, block_id: str, version: int | None = None) -> None:
+    """Let nobody else change a block until the end of the transaction.
+
+    Raises `Changed` if it must have a version, and has another.
+    """
+    row = await lock_block(tx, block_id)
+    if row is not None and version not in (None, row.version):
+        raise Changed(
+            f"Block {row.label!r} has version {row.version}, and this edit is based on version "
+            f"{version}. Read it again and base the edit on what it says now. Nothing was changed."
+        )
 
 
 async def store_edit(target: OpenBlock, kind: str, pending: PendingEdit, era: int = ERA) -> Block:

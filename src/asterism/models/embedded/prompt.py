@@ -417,10 +417,11 @@ _OWN = {
     for language, pattern in {
         "en": r"\b(?:my|mine|ours?|(?:did|have|had|do|was|were|where|when) (?:i|we))\b",
         "de": r"\b(?:mein\w*|unser\w*|(?:hab|habe|hatte|bin|war|haben|hatten|waren) (?:ich|wir))\b",
-        "es": r"\b(?:mis?|m[ií][oa]s?|nuestr\w+|he|hemos|tengo|tenemos|dije|dej[eé]|puse)\b",
+        "es": r"\b(?:mis?|m[ií][oa]s?|nuestr\w+|he|hemos|tengo|tenemos|dije|dej[eé]|puse|me \w+[eé]"
+        r"|gast[eé]|compr[eé]|pagu[eé]|guard[eé])\b",
         "fr": r"\b(?:mon|ma|mes|notre|nos|ai-je|j'ai|avons-nous)\b",
         "it": r"\b(?:mi[oae]i?|nostr\w|ho|abbiamo)\b",
-        "pt": r"\b(?:meus?|minhas?|noss\w+|tenho|deixei)\b",
+        "pt": r"\b(?:meus?|minhas?|noss\w+|tenho|deixei|gastei|comprei|paguei|guardei)\b",
         "nl": r"\b(?:mijn|m'n|ons|onze|(?:heb|had|ben|was) (?:ik|we|wij))\b",
         "ja": "私の|僕の|俺の|うちの|母の|父の|妹の|姉の|兄の|弟の",
         "zh": "我的|我妈|我爸",

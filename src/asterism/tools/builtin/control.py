@@ -37,14 +37,26 @@ LATEST = "latest"
 
 _REMINDER = (
     r"\br[eimnd]{4,6} me\b(?!,? (?:what|which|who|when|where|why|how)\b)|\btell me to\b|\b(?:ping"
-    r"|nudge|wake|alert|notify|buzz) me\b"
+    r"|nudge|wake|alert|notify|buzz|poke|prod|warn|message|text|bug|beep) (?:me|us)\b"
+    r"|\b(?:give|drop|send|shoot) (?:me|us) (?:a|an|another) (?:little |quick |gentle )?(?:shout"
+    r"|ping|buzz|poke|prod|heads[- ]?up|ring|call|bell|yell|holler|warning|wake-?up call|signal"
+    r"|message)\b"
+    r"|\bmake sure (?:that )?i (?:don'?t|do not|never) (?:forget|miss)\b"
     r"|\b(?:(?:i|i'd|we|(?:could|can|would) (?:you|i)) )?(?:please )?(?:set|create|add|make|need"
     r"|want"
     r"|give me|send me|like|get)\b[\w' ]{0,20}\b(?:reminder|nudge)\b"
     r"|\bdon'?t let me forget\b|\b(?:set|start) (?:an?|the) [\w ]{0,15}?(?:timer|alarm)\b"
     r"|\b(?:gib|gebt|geben|sag|sagt|sagen)\b[^.?!]{0,60}\bbescheid\b|\bbescheid (?:geben|sagen)\b"
-    r"|\blaat (?:me|mij|het me) weten\b|\blet me know (?:at|in|on|tomorrow|tonight|by) "
+    r"|\blaat (?:me|mij|het me) weten\b|\blet (?:me|us) know (?=at|in|on|tomorrow|tonight|by)"
     r"|\berinner\w* (?:mich|uns)\b|\bweck\w* (?:mich|uns)\b"
+    r"|\b(?:kannst|k[oö]nntest|w[uü]rdest) du (?:mich|uns)\b(?=[^.?!]{3,80}\b(?:erinnern|wecken)\b)"
+    r"|\b(?:kun|kan|wil|zou) (?:je|jij|u) (?:me|mij|ons)\b(?: er\b)?"
+    r"(?=[^.?!]{3,80}\b(?:herinneren|wekken|waarschuwen)\b)"
+    r"|\b(?:pued|podr[ií])\w+ (?:recordar|avisar|despertar)(?:me|nos)\b"
+    r"|\b(?:peux|pourrais)-tu (?:me|nous) (?:rappeler|pr[eé]venir|r[eé]veiller)\b"
+    r"|\bpuoi (?:ricordar|avvisar|svegliar)(?:mi|ci)\b"
+    r"|\b(?:mi|ci) puoi (?:ricord|avvis|svegli)are\b"
+    r"|\bpod(?:e|ia|es|erias?) (?:me )?(?:lembrar|avisar|acordar)(?:-me)?\b"
     r"|\bstell\w* [\w ]{0,20}(?:timer|wecker)\b"
     r"|\brecu[eé]rda(?:me|nos)\b|\brecu[eé]rdeme\b|\bav[ií]same\b|\bdespi[eé]rtame\b"
     r"|\brappel(?:le|ez)[- ](?:moi|nous)\b|\bpr[eé]v(?:iens|enez)[- ]moi\b|\br[eé]veille[- ]moi\b"
@@ -264,7 +276,8 @@ _FILLER = re.compile(
 )
 _LEADING = re.compile(
     r"(?:please|pls|plz|bitte|por favor|per favore|to|that|about|of|for|and|und|daran|dass|an|zu"
-    r"|de|que|qu'|di|che|d'|para|pour|et|y|e|me|with|mit)(?:\s+|(?<=')|$)|[\s,.:;–-]+",
+    r"|de|que|qu'|di|che|d'|para|pour|per|et|y|e|me|with|mit|(?:can|could|would|will) you|kannst du"
+    r"|aan herinneren|aan|dat)(?:\s+|(?<=')|$)|[\s,.:;–-]+",
     re.IGNORECASE,
 )
 _CHARACTERS_WHEN = re.compile(
@@ -311,8 +324,9 @@ def read_reminders(message: str, now: int, zone: tzinfo) -> list[Reminder]:
     if message.startswith("[") or not re.search(_REMINDER, message, re.IGNORECASE):
         return []  # what begins with a bracket was planned by an agent, or is from the system
     found: list[Reminder] = []
-    start = 0
+    start, segment = 0, ""
     for end in (*_SEGMENT_END.finditer(message), None):
+        before = segment
         segment = message[start : end.start() if end is not None else len(message)]
         start = end.end() if end is not None else start
         cue = re.search(_REMINDER, segment, re.IGNORECASE)
@@ -325,7 +339,7 @@ def read_reminders(message: str, now: int, zone: tzinfo) -> list[Reminder]:
         )
         for part in parts:
             cue = re.search(_REMINDER, part, re.IGNORECASE)
-            reminder = _read_reminder(part, cue, now, zone) if cue is not None else None
+            reminder = _read_reminder(part, cue, before, now, zone) if cue is not None else None
             found += [reminder] if reminder is not None else []
     return found
 
@@ -338,7 +352,10 @@ _AND_LATER = re.compile(
 )
 
 
-def _read_reminder(segment: str, cue: re.Match[str], now: int, zone: tzinfo) -> Reminder | None:
+def _read_reminder(
+    segment: str, cue: re.Match[str], before: str, now: int, zone: tzinfo
+) -> Reminder | None:
+    """Return the reminder that a sentence asks for; one about nothing is about that before it."""
     after = segment[cue.end() :].split(maxsplit=1)[:1]
     if _PAST.search(segment) or _NOT_WANTED.search(" ".join([segment[: cue.start()], *after])):
         return None
@@ -356,17 +373,42 @@ def _read_reminder(segment: str, cue: re.Match[str], now: int, zone: tzinfo) -> 
     if len(times) != 1:
         return None
     first, last, when = times[0]
+    if _DURATION_BEFORE.search(segment[:first]):
+        return None  # "half an hour before 3 pm" is not at 3 pm
+    when = _with_part_of_day(when, f"{segment[:first]} {segment[last:]}", now, zone)
     try:
         regular = read_future(when, now, zone).cron is not None
     except InvalidInput:
         return None
     cuts = sorted([(cue.start(), cue.end()), (first, last)])
+    if cue.start() <= first and last <= cue.end():
+        cuts[1] = (cue.end(), cue.end())  # "sag mir um 18 Uhr Bescheid"
     if cuts[0][1] > cuts[1][0]:
         return None
     text = f"{segment[: cuts[0][0]]} {segment[cuts[0][1] : cuts[1][0]]} {segment[cuts[1][1] :]}"
     # Without its time: the message that comes then must not ask for the same again.
     untimed = f"{segment[:first]} {segment[last:]}"
-    return Reminder("every" if regular else "at", when, _matter(text) or _matter(untimed))
+    matter = _matter(text) or _matter(before) or _matter(untimed)
+    return Reminder("every" if regular else "at", when, matter)
+
+
+_DURATION_BEFORE = re.compile(
+    r"\b(?:minutes?|mins?|hours?|hour|hrs?|minuten|stunden?|minutos?|horas?|heures?|minuti|or[ae]"
+    r"|uur) (?:before|vor|antes(?: d[eo]| da)?|avant|prima(?: di| delle)?|voor)\s*$",
+    re.IGNORECASE,
+)
+
+
+def _with_part_of_day(when: str, rest: str, now: int, zone: tzinfo) -> str:
+    """Return a time with the part of the day that is named elsewhere in its sentence, if any."""
+    part = _PART_OF_DAY.search(in_plain_english(rest))
+    if part is None or _PART_OF_DAY.search(in_plain_english(when)):
+        return when
+    fuller = f"{when} {part[0]}"
+    return fuller if _is_time(fuller, now, zone, timer=False) else when
+
+
+_PART_OF_DAY = re.compile(r"\b(?:afternoon|evening|tonight)\b")
 
 
 def _times_in(segment: str, now: int, zone: tzinfo, *, timer: bool) -> list[tuple[int, int, str]]:
@@ -415,7 +457,13 @@ def _matter(text: str) -> str:
         if not text or (leading := _LEADING.match(text)) is None or not leading[0]:
             break
         text = text[leading.end() :]
-    return text.strip(" ,.!?;:。、")
+    return _TRAILING.sub("", text).strip(" ,.!?;:。、")
+
+
+_TRAILING = re.compile(
+    r"(?:[\s,]+(?:so|and|please|bitte|(?:can|could|would|will) you|erinnern|herinneren))+\W*$",
+    re.IGNORECASE,
+)
 
 
 # -- what else moves or stops an agent -------------------------------------------------------------

@@ -52,7 +52,7 @@ _NOW_ASKED = re.compile(
     r"|current time"
     r"|time (?:right )?now"
     r"|time in|wie spat (?:ist|haben)|wie ?viel uhr (?:ist|haben)|welche uhrzeit|uhrzeit (?:ist|in)"
-    r"|que horas? (?:es|son|sao|e|tienes|tem)|hora es|quelle heure (?:est|il)|heure est-il"
+    r"|que horas? (?:es|son|sao|e(?! que)|tienes|tem)|hora es|quelle heure (?:est|il)|heure est-il"
     r"|il est quelle heure|che or[ae] (?:e|sono)|ora e)\b"
     r"|今.{0,6}何時|何時.{0,4}今|现在.{0,6}几点|几点了"
 )
@@ -428,7 +428,7 @@ def _places(text: str) -> list[tuple[str, str]]:
             ]
             continue
         for place in re.finditer(
-            r"\b(?:in|en|a|au|em|de|di|of|for|und|and|y|et|e) (?=[a-z])", words
+            r"\b(?:in|en|a|au|em|de|di|of|for|to|nach|naar|und|and|y|et|e) (?=[a-z])", words
         ):
             parts = words[place.end() :].split()
             for size in (3, 2, 1):

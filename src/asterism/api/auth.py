@@ -1,0 +1,178 @@
+"""The authentication step of the HTTP API: who a request comes from, before anything else."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from asterism.api.endpoints import problem_answer
+from asterism.app.authentication import SESSION_LIFETIME, csrf_of
+from asterism.errors import (
+    AsterismError,
+    NotAllowed,
+    NotAuthenticated,
+)
+
+if TYPE_CHECKING:
+    from asterism.app import Asterism
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+SECURE_COOKIE = "__Host-asterism"
+"""The cookie of the web page over TLS; browsers take its name for a promise."""
+PLAIN_COOKIE = "asterism"
+"""The cookie of the web page on this machine, without TLS."""
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_NO_SECRET = (
+    "This needs a token. Send it as Authorization: Bearer ast_…, or as x-api-key. "
+    '"asterism token create" makes one. Nothing was done.'
+)
+_POLICY_VIOLATION = 1008
+
+
+class Authentication:
+    """ASGI middleware: lets a request pass with `state.home`, the home as its sender may use it.
+
+    A request comes with a token (`Authorization: Bearer …`, or `x-api-key`) or with the cookie of a
+    session of the web page. Beside the home, `state.token` is the token or the session, and
+    `state.csrf` the CSRF token of a session. Everything else is answered with 401.
+    """
+
+    def __init__(self, app: App, home: Asterism, open_paths: Iterable[str] = ()) -> None:
+        """Make it.
+
+        Args:
+            app: What comes behind it.
+            home: The home of the owner.
+            open_paths: Paths that need no token; one that ends with `/` stands for all below it.
+        """
+        self._app = app
+        self._home = home
+        self._access = home.access
+        paths = tuple(open_paths)
+        self._open = frozenset(path for path in paths if not path.endswith("/") or path == "/")
+        self._open_below = tuple(path for path in paths if path.endswith("/") and path != "/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer that it may not pass."""
+        if scope["type"] not in ("http", "websocket") or self._is_open(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._authenticate(scope)
+        except AsterismError as error:
+            await _refuse(scope, receive, send, error)
+            return
+        await self._app(scope, receive, send)
+
+    def _is_open(self, path: str) -> bool:
+        return path in self._open or (
+            bool(self._open_below) and path.startswith(self._open_below) and "/.." not in path
+        )
+
+    async def _authenticate(self, scope: Scope) -> None:
+        """Find out whom a request is from, and put their home in its state."""
+        bearer: bytes | None = None
+        key = cookies = origin = host = csrf = b""
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                bearer = value
+            elif name == b"x-api-key":
+                key = value
+            elif name == b"cookie":
+                cookies = cookies + b"; " + value if cookies else value
+            elif name == b"origin":
+                origin = value
+            elif name == b"host":
+                host = value
+            elif name == b"x-csrf-token":
+                csrf = value
+        client = scope.get("client")
+        address: str = client[0] if client else ""
+        state: dict[str, Any] = scope.setdefault("state", {})
+        if bearer is not None or key:
+            secret = _bearer(bearer) if bearer is not None else key.decode("latin-1")
+            credential = await self._access.of_token(secret, address)
+        elif (secret := _session_secret(cookies, scope["scheme"], address)) is not None:
+            credential = await self._access.of_session(secret, address)
+            state["csrf"] = csrf_of(secret)
+            _check_page(scope, origin, host, csrf, state["csrf"])
+        else:
+            raise NotAuthenticated(_NO_SECRET)
+        state["home"] = self._home.home_of(credential)
+        state["token"] = credential.token
+
+
+def _bearer(header: bytes) -> str:
+    kind, _, secret = header.decode("latin-1").partition(" ")
+    if kind.lower() != "bearer":
+        raise NotAuthenticated(_NO_SECRET)
+    return secret.strip()
+
+
+def _session_secret(cookies: bytes, scheme: str, address: str) -> str | None:
+    """Return what the cookie of the web page holds, which must be the one for this connection."""
+    if not cookies:
+        return None
+    secure = scheme in ("https", "wss")
+    if not secure and not is_loopback(address):
+        return None  # over a network without TLS, others may have read it
+    wanted = SECURE_COOKIE if secure else PLAIN_COOKIE
+    for pair in cookies.decode("latin-1").split(";"):
+        name, _, value = pair.strip().partition("=")
+        if name == wanted and value:
+            return value
+    return None
+
+
+def _check_page(scope: Scope, origin: bytes, host: bytes, csrf: bytes, wanted: str) -> None:
+    """Raise `NotAllowed` unless a request that changes something is from the web page itself."""
+    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
+    own = f"{scheme}://{host.decode('latin-1')}".lower().encode("latin-1")
+    if scope["type"] == "http" and scope["method"] in _SAFE:
+        return
+    if not host or origin.lower() != own:
+        raise NotAllowed(
+            "The request does not come from the web page of this home, or the browser does not "
+            "say where it comes from. Use a token instead of the cookie. Nothing was changed."
+        )
+    # A browser cannot add headers to a WebSocket; where it comes from it always says.
+    if scope["type"] == "http" and not hmac.compare_digest(csrf, wanted.encode()):
+        raise NotAllowed(
+            "The header x-csrf-token is missing, or is not that of this session. Load the page "
+            "again. Nothing was changed."
+        )
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether an address is of this machine."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def session_cookie(secret: str, *, secure: bool) -> str:
+    """Return the header `set-cookie` that gives a browser the secret of a session.
+
+    Args:
+        secret: The secret; empty: the browser drops the one it has.
+        secure: Whether the page is loaded over TLS.
+    """
+    name, more = (SECURE_COOKIE, "; Secure") if secure else (PLAIN_COOKIE, "")
+    age = SESSION_LIFETIME // 1000 if secret else 0
+    return f"{name}={secret}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict{more}"
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send, error: AsterismError) -> None:
+    """Answer with a problem; a WebSocket is closed before it is accepted."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": error.code})
+        return
+    own = scope.get("state", {}).get("request_id", "")
+    await problem_answer(error, own)(scope, receive, send)

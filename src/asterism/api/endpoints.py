@@ -1,0 +1,347 @@
+"""What an endpoint of the REST API is: a verb of the home, reached by a method and a path.
+
+An endpoint names the verb that it calls, and whoever may use that verb may use the endpoint. What
+it takes is a pydantic model, what it answers a record, so that the OpenAPI document is made of the
+same declarations that requests are checked by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import Response, StreamingResponse
+
+from asterism.errors import (
+    AsterismError,
+    BadRequest,
+    BudgetReached,
+    Changed,
+    ConfigError,
+    Conflict,
+    InvalidInput,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    RequestTooLarge,
+    StoreUnavailable,
+    TooManyAttempts,
+)
+from asterism.records import dataclass
+from asterism.views import problem, problem_of, view
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import Message
+
+    from asterism.app.home import Home
+
+MAX_BODY = 4 << 20
+"""Bytes of a request that is not an upload."""
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+EVENTS = "text/event-stream"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Body(BaseModel):
+    """What an endpoint takes: nothing else than its fields, so that a typing error is noticed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Paging(Body):
+    """Which part of a list is wanted."""
+
+    limit: int = Field(50, ge=1, le=500, description="How many items at most.")
+    cursor: str | None = Field(
+        None, pattern=r"^[0-9]{1,9}$", description="`next` of the page before."
+    )
+
+
+class NoQuery(Body):
+    """An endpoint without parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """One request, read and checked."""
+
+    home: Home
+    """The home as whoever asks may use it."""
+    request: Request
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+
+    def header(self, name: str) -> str | None:
+        """Return a header of the request."""
+        return self.request.headers.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiEndpoint:
+    """A method and a path, and what they do."""
+
+    method: str
+    path: str
+    verb: str
+    """The verb of the home whose permission it takes, such as `agents.list`; `open` for none."""
+    run: Callable[[ApiCall], Awaitable[Any]]
+    summary: str
+    tag: str
+    query: type[BaseModel]
+    body: type[BaseModel] | None
+    answer: Any
+    """The type or shape of what it answers; None for nothing."""
+    status: int
+    edits: bool
+    """Whether it takes If-Match, and answers with an ETag."""
+    media: str
+    upload: bool
+
+
+ENDPOINTS: list[ApiEndpoint] = []
+
+
+def endpoint(
+    method: str,
+    path: str,
+    verb: str,
+    *,
+    answer: Any = None,
+    query: type[BaseModel] = NoQuery,
+    body: type[BaseModel] | None = None,
+    status: int | None = None,
+    edits: bool = False,
+    media: str = JSON,
+    upload: bool = False,
+) -> Callable[[F], F]:
+    """Declare an endpoint; its first line of documentation is its summary."""
+
+    def declare(run: F) -> F:
+        summary = (run.__doc__ or "").strip().partition("\n")[0]
+        tag = path.strip("/").split("/")[0].partition("{")[0] or "home"
+        code = status or (200 if answer is not None or media != JSON else 204)
+        ENDPOINTS.append(
+            ApiEndpoint(
+                *(method, path, verb, run, summary, tag, query, body, answer),
+                *(code, edits, media, upload),
+            )
+        )
+        return run
+
+    return declare
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+async def read_body(request: Request, most: int = MAX_BODY) -> bytes:
+    """Return the body of a request; raise `RequestTooLarge` as soon as it is."""
+    told = request.headers.get("content-length", "")
+    if told.isdigit() and int(told) > most:
+        raise _too_large(most)
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def bounded(request: Request, most: int) -> Request:
+    """Return a request that raises `RequestTooLarge` once more bytes of its body were read."""
+    size = 0
+
+    async def receive() -> Message:
+        nonlocal size
+        message = await request.receive()
+        size += len(message.get("body", b""))
+        if size > most:
+            raise _too_large(most)
+        return message
+
+    return type(request)(request.scope, receive)
+
+
+def _too_large(most: int) -> RequestTooLarge:
+    return RequestTooLarge(
+        f"The request has more than {most:,} bytes. Send less at a time. Nothing was changed."
+    )
+
+
+def _body(model: type[BaseModel], raw: bytes) -> Any:
+    """Return a body as a model. A number in quotes is not taken for a number."""
+    try:
+        values = orjson.loads(raw or b"{}")
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(
+            f"The body is not JSON ({error}). Send an object with content-type {JSON}. Nothing was "
+            "changed."
+        ) from None
+    plain = orjson.dumps(_integral(values))
+    return _checked(lambda: model.model_validate_json(plain, strict=True), "body")
+
+
+def _integral(value: Any) -> Any:
+    """Return JSON with 3.0 as 3: to JSON schemas they are the same number."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < _EXACT else value
+    if isinstance(value, list):
+        return [_integral(part) for part in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {name: _integral(part) for name, part in cast("dict[str, Any]", value).items()}
+    return value
+
+
+_EXACT = 2**53
+
+
+def _checked(validate: Callable[[], Any], where: str) -> Any:
+    """Return what was validated; raise `BadRequest` that names what is wrong with which."""
+    try:
+        return validate()
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc'])) or where}: {fault['msg']}"
+            for fault in error.errors(include_url=False)[:5]
+        )
+        raise BadRequest(f"The {where} is not valid: {faults}. Nothing was changed.") from None
+
+
+async def call_of(request: Request, one: ApiEndpoint) -> ApiCall:
+    """Return a request as its endpoint takes it."""
+    given = request.query_params
+    values = {name: given[name] for name in given}
+    query = _checked(lambda: one.query.model_validate(values), "query")
+    body: Any = None
+    if one.body is not None:
+        body = _body(one.body, await read_body(request))
+    return ApiCall(request.state.home, request, dict(request.path_params), query, body)
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def etag_of(shape: Any) -> str:
+    """Return the tag of a state as JSON: the same for as long as nothing of it changes."""
+    plain = orjson.dumps(shape, option=orjson.OPT_SORT_KEYS)
+    return f'"{hashlib.blake2b(plain, digest_size=12).hexdigest()}"'
+
+
+def check_unchanged(call: ApiCall, shape: Any) -> None:
+    """Raise `Changed` if the request was made for another state than this."""
+    wanted = call.header("if-match")
+    if wanted is None or wanted.strip() == "*":
+        return
+    now = etag_of(view(shape))
+    if now not in (tag.strip() for tag in wanted.split(",")):
+        raise Changed(
+            f"It was changed since you read it: its ETag is {now}, and If-Match says "
+            f"{wanted[:80]}. Read it again, apply your change to that and send it with the new "
+            "ETag. Nothing was changed."
+        )
+
+
+def answer_of(one: ApiEndpoint, result: Any) -> Response:
+    """Return what is sent for the result of an endpoint."""
+    if isinstance(result, Response):
+        return result
+    if one.media == EVENTS:
+        return StreamingResponse(
+            result, one.status, {"cache-control": "no-store", "x-accel-buffering": "no"}, EVENTS
+        )
+    if one.answer is None:
+        return Response(status_code=one.status)
+    shape = view(result)
+    headers = {"etag": etag_of(shape)} if one.edits else {}
+    return Response(orjson.dumps(shape), one.status, headers, JSON)
+
+
+STATUS: tuple[tuple[type[AsterismError], int], ...] = (
+    (RequestTooLarge, 413),
+    (NotAuthenticated, 401),
+    (TooManyAttempts, 429),
+    (Changed, 412),
+    (BadRequest, 400),
+    (InvalidInput, 422),
+    (NotFound, 404),
+    (Conflict, 409),
+    (NotAllowed, 403),
+    (ConfigError, 422),
+    (BudgetReached, 402),
+    (StoreUnavailable, 503),
+)
+"""The status of each kind of error; any other is the server's."""
+
+
+def status_of(error: AsterismError) -> int:
+    """Return the HTTP status of an error."""
+    return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
+
+
+def problem_answer(error: AsterismError, request_id: str = "") -> Response:
+    """Return an error as problem+json."""
+    status = status_of(error)
+    shape = {**problem(error), "status": status, "instance": request_id or None}
+    headers = {"www-authenticate": "Bearer"} if status == 401 else {}
+    if isinstance(error, TooManyAttempts):
+        headers["retry-after"] = str(math.ceil(error.retry_after))
+    return Response(orjson.dumps(shape), status, headers, PROBLEM)
+
+
+def fault_answer(request_id: str) -> Response:
+    """Return the answer to a request in which something of ours went wrong."""
+    shape = problem_of(
+        "error",
+        "An error of the server",
+        f"Something went wrong that should not. The log has it under request {request_id}.",
+    )
+    return Response(
+        orjson.dumps({**shape, "status": 500, "instance": request_id}), 500, {}, PROBLEM
+    )
+
+
+async def events_of(
+    signals: AsyncGenerator[Any, None], *, every: float = 15.0
+) -> AsyncGenerator[bytes, None]:
+    """Return signals as server-sent events, with a comment now and then so that none times out."""
+    async with aclosing(signals):
+        upcoming: asyncio.Task[Any] | None = None
+        try:
+            while True:
+                upcoming = upcoming or asyncio.ensure_future(anext(signals))
+                done, _ = await asyncio.wait([upcoming], timeout=every)
+                if not done:
+                    yield b": still here\n\n"
+                    continue
+                try:
+                    signal = upcoming.result()
+                except StopAsyncIteration:
+                    return
+                finally:
+                    upcoming = None
+                yield event_bytes(signal.id, signal.kind, view(signal))
+        finally:
+            if upcoming is not None:
+                upcoming.cancel()
+                await asyncio.gather(upcoming, return_exceptions=True)
+
+
+def event_bytes(event_id: str, kind: str, data: Any) -> bytes:
+    """Return one server-sent event."""
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (
+        event_id.encode(),
+        kind.encode(),
+        orjson.dumps(data),
+    )
