@@ -17,6 +17,7 @@ from asterism.memory.keep import (
     looks_secret,
     may_ask_to_keep,
     put_right,
+    told_to_speaker,
 )
 
 DATA = Path(__file__).parents[1] / "data"
@@ -317,3 +318,23 @@ def test_requests_are_known_with_what_stands_in_front_of_them(message: str, kept
 def test_what_has_changed_is_put_right(said: str, correction: str, right: str):
     assert is_correction(correction)
     assert put_right(said, correction) == right
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("My car is on level 4.", "Your car is on level 4."),
+        (
+            "I park my car on level 4, and I'm late.",
+            "You park your car on level 4, and you're late.",
+        ),
+        ("I was born in Oslo and I am 42.", "You were born in Oslo and you are 42."),
+        ("Tom meets us at six. I still am unsure.", "Tom meets you at six. You still are unsure."),
+        ("The blue bag is mine; our dog’s is red.", "The blue bag is yours; your dog's is red."),
+        ("The choir rehearses on Thursday.", None),
+        ("My boss calls you tomorrow.", None),
+        ('I said "my car is red".', None),
+    ],
+)
+def test_a_statement_is_told_to_whoever_made_it(statement: str, told: str | None):
+    assert told_to_speaker(statement) == told

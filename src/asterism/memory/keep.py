@@ -420,6 +420,56 @@ def _value_for(new: str, old: str) -> str:
 _NEGATION = re.compile(r"\b(?:not|nicht|no|non|niet|pas|не)\b", re.IGNORECASE)
 
 
+_TO_YOU = {
+    "i": "you",
+    "me": "you",
+    "my": "your",
+    "mine": "yours",
+    "myself": "yourself",
+    "we": "you",
+    "us": "you",
+    "our": "your",
+    "ours": "yours",
+    "ourselves": "yourselves",
+    "i'm": "you're",
+    "i've": "you've",
+    "i'd": "you'd",
+    "i'll": "you'll",
+    "we're": "you're",
+    "we've": "you've",
+    "we'd": "you'd",
+    "we'll": "you'll",
+}
+_FIRST_PERSON = re.compile(
+    r"(?P<i>\bI(?P<adverb> (?:also|now|still|always|usually|only|just))? (?P<be>am|was)\b)"
+    r"|\b(?P<word>I'(?:m|ve|d|ll)|we'(?:re|ve|d|ll)|I|me|my(?:self)?|mine|we|us|our(?:s|selves)?)\b"
+    r"(?!\.)",
+    re.IGNORECASE,
+)
+_SECOND_PERSON = re.compile(r"\byou(?:r\w*|'\w+)?\b|[\"“”„«»]", re.IGNORECASE)
+
+
+def told_to_speaker(statement: str) -> str | None:
+    """Return an English statement as it is said to whoever made it: "My car …" as "Your car …".
+
+    None where nothing in it is about the speaker, or somebody is addressed or quoted in it.
+    """
+    plain = statement.replace("’", "'")
+    if _SECOND_PERSON.search(plain):
+        return None
+
+    def turned(match: re.Match[str]) -> str:
+        if match["i"]:
+            word = f"you{match['adverb'] or ''} {'are' if match['be'].lower() == 'am' else 'were'}"
+        else:
+            word = _TO_YOU[match["word"].lower()]
+        begins = not plain[: match.start()].strip() or plain[: match.start()].rstrip()[-1] in ".!?"
+        return word[0].upper() + word[1:] if begins else word
+
+    told = _FIRST_PERSON.sub(turned, plain)
+    return told if told != plain else None
+
+
 def correction_in(text: str) -> tuple[str, str] | None:
     """Return the new and the old value of a short correction, such as "Thursday, not Wednesday"."""
     sentence = text.strip().replace("’", "'")

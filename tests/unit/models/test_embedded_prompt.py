@@ -275,7 +275,7 @@ def test_a_small_model_is_told_its_name_when_it_is_asked_for_it():
 @pytest.mark.parametrize(
     ("said", "question", "quoted"),
     [
-        (["My cat is Miso.", "It rains."], "Who is my cat?", ["My cat is Miso.", "It rains."]),
+        (["The cat is Miso.", "It rains."], "Who is my cat?", ["The cat is Miso.", "It rains."]),
         (["Mein Zug fährt von Gleis 9."], "Wo fährt mein Zug?", ["Mein Zug fährt von Gleis 9."]),
         (["My cat is called Miso."], "My cat sleeps.", []),
         (["My cat is called Miso."], "What is a comet?", []),
@@ -333,3 +333,30 @@ def test_the_tokens_of_a_prompt_are_known_before_the_answer_ends():
     progress = b'"prompt_progress":{"total":719,"cache":520,"processed":719,"time_ms":10}'
     parser.feed(b'data: {"choices":[{"index":0,"delta":{"content":null}}],' + progress + b"}\n\n")
     assert (sieve.prompt_tokens, sieve.cached_tokens) == (719, 520)
+
+
+@pytest.mark.parametrize(
+    ("note", "told"),
+    [
+        (
+            'Your owner said before, corrected since: "My car is on level 4."',
+            'You know this from your owner, corrected since: "Your car is on level 4."',
+        ),
+        (
+            'Your owner corrects it: "I park on level 4."',
+            'Your owner corrects it. Right is now: "You park on level 4."',
+        ),
+        (
+            'Your owner said before: "My cat is Miso."; "It rains."',
+            'You know this from your owner: "Your cat is Miso."; "It rains."',
+        ),
+        ('Your owner said before: "Mi hermano vive en Zaragoza."', None),
+        ('Your owner said before: "The choir rehearses on Thursday."', None),
+        ('Tom said before: "My car is red."', None),
+    ],
+)
+def test_a_small_model_is_told_the_words_of_its_owner_as_it_would_say_them(
+    note: str, told: str | None
+):
+    lines = last(wire("user", f"[asterism] {note}"), wire("user", "Well?"))
+    assert f"[asterism] {told or note}" in lines

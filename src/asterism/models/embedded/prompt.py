@@ -25,7 +25,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.memory.keep import is_correction, is_question, put_right, sentences
+from asterism.memory.keep import (
+    is_correction,
+    is_question,
+    put_right,
+    sentences,
+    told_to_speaker,
+)
 from asterism.models.embedded.supervisor import StopGeneration
 from asterism.ports import RequestPart
 from asterism.records import dataclass
@@ -276,7 +282,7 @@ def _add_conversation(
             )
         elif role == "user" and text.startswith(MARK):
             # It counts for the message behind it, and a small model heeds what it reads last.
-            notes.append(text)
+            notes.append(_told_to_owner(text))
         elif role in ("assistant", "tool"):
             messages.add_all("user", notes)
             if role == "assistant":
@@ -351,7 +357,7 @@ def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
         statements = _as_corrected(statements)
         if statements:
             quoted = "; ".join(f'"{text}"' for text in statements[-_MAX_QUOTES:])
-            hints.append(f"{MARK} Your owner said before: {quoted}")
+            hints.append(_told_to_owner(f"{MARK} Your owner said before: {quoted}"))
         hints.append(_MAY_BE_KNOWN if statements else _UNKNOWN)
     elif not told and _HAPPENING.match(said) and is_question(said):
         hints.append(_UNSEEN if said_before else _UNKNOWN)
@@ -360,6 +366,32 @@ def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
     if language := _LANGUAGES.get(language_of(said, least=2)):
         hints.append(f"(Answer in {language}.)")
     return hints
+
+
+_OWNERS_WORDS = re.compile(
+    rf"{re.escape(MARK)} Your owner "
+    r"(?:said before(?P<since>, corrected since)?|(?P<now>corrects it)): "
+    r'(?P<said>"[^"]+"(?:; "[^"]+")*)'
+)
+"""A note that quotes statements of the owner."""
+
+
+def _told_to_owner(note: str) -> str:
+    """Return a note with statements of the owner as they are said to them.
+
+    A small model repeats what it is told: with "My car is red" it would speak of its own car.
+    """
+    quoted = _OWNERS_WORDS.fullmatch(note)
+    if quoted is None or language_of(quoted["said"]) != "en":
+        return note
+    said = quoted["said"][1:-1].split('"; "')
+    told = [told_to_speaker(statement) or statement for statement in said]
+    if told == said:
+        return note
+    known = "; ".join(f'"{statement}"' for statement in told)
+    if quoted["now"]:
+        return f"{MARK} Your owner corrects it. Right is now: {known}"
+    return f"{MARK} You know this from your owner{quoted['since'] or ''}: {known}"
 
 
 def _as_corrected(statements: list[str]) -> list[str]:
