@@ -331,6 +331,7 @@ def test_what_has_changed_is_put_right(said: str, correction: str, right: str):
         ("I was born in Oslo and I am 42.", "You were born in Oslo and you are 42."),
         ("Tom meets us at six. I still am unsure.", "Tom meets you at six. You still are unsure."),
         ("The blue bag is mine; our dog’s is red.", "The blue bag is yours; your dog's is red."),
+        ("The owner's favourite drink is tea.", "Your favourite drink is tea."),
         ("The choir rehearses on Thursday.", None),
         ("My boss calls you tomorrow.", None),
         ('I said "my car is red".', None),

@@ -442,6 +442,7 @@ _TO_YOU = {
 }
 _FIRST_PERSON = re.compile(
     r"(?P<i>\bI(?P<adverb> (?:also|now|still|always|usually|only|just))? (?P<be>am|was)\b)"
+    r"|(?P<owner>\b(?:the|my) owner's\b)"
     r"|\b(?P<word>I'(?:m|ve|d|ll)|we'(?:re|ve|d|ll)|I|me|my(?:self)?|mine|we|us|our(?:s|selves)?)\b"
     r"(?!\.)",
     re.IGNORECASE,
@@ -461,6 +462,8 @@ def told_to_speaker(statement: str) -> str | None:
     def turned(match: re.Match[str]) -> str:
         if match["i"]:
             word = f"you{match['adverb'] or ''} {'are' if match['be'].lower() == 'am' else 'were'}"
+        elif match["owner"]:
+            word = "your"
         else:
             word = _TO_YOU[match["word"].lower()]
         begins = not plain[: match.start()].strip() or plain[: match.start()].rstrip()[-1] in ".!?"

@@ -275,7 +275,7 @@ def test_a_small_model_is_told_its_name_when_it_is_asked_for_it():
 @pytest.mark.parametrize(
     ("said", "question", "quoted"),
     [
-        (["The cat is Miso.", "It rains."], "Who is my cat?", ["The cat is Miso.", "It rains."]),
+        (["My cat is Miso.", "It rains."], "Who is my cat?", ["My cat is Miso.", "It rains."]),
         (["Mein Zug fährt von Gleis 9."], "Wo fährt mein Zug?", ["Mein Zug fährt von Gleis 9."]),
         (["My cat is called Miso."], "My cat sleeps.", []),
         (["My cat is called Miso."], "What is a comet?", []),
@@ -346,10 +346,7 @@ def test_the_tokens_of_a_prompt_are_known_before_the_answer_ends():
             'Your owner corrects it: "I park on level 4."',
             'Your owner corrects it. Right is now: "You park on level 4."',
         ),
-        (
-            'Your owner said before: "My cat is Miso."; "It rains."',
-            'You know this from your owner: "Your cat is Miso."; "It rains."',
-        ),
+        ('Your owner said before: "My cat is Miso."; "It rains."', None),
         ('Your owner said before: "Mi hermano vive en Zaragoza."', None),
         ('Your owner said before: "The choir rehearses on Thursday."', None),
         ('Tom said before: "My car is red."', None),

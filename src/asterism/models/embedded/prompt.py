@@ -371,27 +371,26 @@ def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
 _OWNERS_WORDS = re.compile(
     rf"{re.escape(MARK)} Your owner "
     r"(?:said before(?P<since>, corrected since)?|(?P<now>corrects it)): "
-    r'(?P<said>"[^"]+"(?:; "[^"]+")*)'
+    r'"(?P<said>[^"]+)"'
 )
-"""A note that quotes statements of the owner."""
+"""A note that quotes one statement of the owner."""
 
 
 def _told_to_owner(note: str) -> str:
-    """Return a note with statements of the owner as they are said to them.
+    """Return a note with a statement of the owner as it is said to them.
 
-    A small model repeats what it is told: with "My car is red" it would speak of its own car.
+    A small model repeats what it is told: with "My car is red" it would speak of its own car. Of
+    several statements it chooses better in their own words.
     """
     quoted = _OWNERS_WORDS.fullmatch(note)
     if quoted is None or language_of(quoted["said"]) != "en":
         return note
-    said = quoted["said"][1:-1].split('"; "')
-    told = [told_to_speaker(statement) or statement for statement in said]
-    if told == said:
+    told = told_to_speaker(quoted["said"])
+    if told is None:
         return note
-    known = "; ".join(f'"{statement}"' for statement in told)
     if quoted["now"]:
-        return f"{MARK} Your owner corrects it. Right is now: {known}"
-    return f"{MARK} You know this from your owner{quoted['since'] or ''}: {known}"
+        return f'{MARK} Your owner corrects it. Right is now: "{told}"'
+    return f'{MARK} You know this from your owner{quoted["since"] or ""}: "{told}"'
 
 
 def _as_corrected(statements: list[str]) -> list[str]:
