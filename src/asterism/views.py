@@ -49,7 +49,7 @@ VERDICTS = ("allowed", "asked", "denied")
 
 def view(value: Any) -> Any:
     """Return a value as JSON can hold it: audiences and schemas in the form they are written in."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     if kind in _PLAIN:
         return value
     if kind is dict:
@@ -65,7 +65,7 @@ def view(value: Any) -> Any:
 _PLAIN = frozenset({type(None), str, int, float, bool})
 
 
-def _object_view(value: Any, kind: type) -> Any:
+def _object_view(value: Any, kind: type[Any]) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str | int | float):
@@ -87,7 +87,7 @@ def _object_view(value: Any, kind: type) -> Any:
 
 @functools.cache
 def _shown_fields(
-    kind: type,
+    kind: type[Any],
 ) -> Callable[[Any], Any] | tuple[tuple[str, str], ...] | None:
     """Return how records of a class are shown: by a function, or the keys of their fields."""
     from asterism.memory.schemas import schema_wire
@@ -104,14 +104,14 @@ def _shown_fields(
         return str
     if issubclass(kind, TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema):
         return schema_wire
-    if is_dataclass(kind) and not issubclass(kind, type):
+    if is_dataclass(kind):
         # What begins with an underscore belongs to the object, such as the home behind an agent.
         names = (field.name for field in fields(kind) if not field.name.startswith("_"))
         return tuple((_json_name(kind, name), name) for name in names)
     return None
 
 
-def _json_name(kind: type, name: str) -> str:
+def _json_name(kind: type[Any], name: str) -> str:
     """Return the key of a field: a moment such as `created_at_ms` is shown as `created_at`."""
     shown = name.removesuffix("_ms")
     return shown if hasattr(kind, shown) else name

@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from asterism import __version__
 from asterism.api.auth import Authentication
 from asterism.api.calls import call_route
+from asterism.api.connections import MAX_HEAD, HttpConnection, RequestChecks
 from asterism.api.endpoints import (
     JSON,
     PROBLEM,
@@ -103,6 +104,9 @@ class Server:
             access_log=False,
             lifespan="off",
             server_header=False,
+            http=HttpConnection,
+            ws="none",
+            h11_max_incomplete_event_size=MAX_HEAD,
             timeout_graceful_shutdown=int(_PATIENCE),
         )
         self._server = _Quiet(config)
@@ -116,7 +120,7 @@ class Server:
 
     async def __aenter__(self) -> Self:
         # From here on the kernel takes connections, so that nobody is turned away meanwhile.
-        self._socket.listen()
+        self._socket.listen(1_024)
         self._serving = asyncio.create_task(self._server.serve([self._socket]))
         return self
 
@@ -153,7 +157,11 @@ class HttpApplication:
         self._app = Starlette(
             routes=routes,
             exception_handlers={HTTPException: _http_problem},
-            middleware=[Middleware(RequestIds), Middleware(_Compression, minimum_size=1_000)],
+            middleware=[
+                Middleware(RequestIds),
+                Middleware(RequestChecks, hosts=lambda: home.settings.api.hosts),
+                Middleware(_Compression, minimum_size=1_000),
+            ],
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
