@@ -299,12 +299,11 @@ class RequestChecks:
         server = scope.get("server")
         if named in hosts or not (hosts or (server and is_loopback(server[0]))):
             return None
-        return (
-            421,
-            "misdirected-request",
+        said = (
             f"This server is not known as {named[:100]!r}. Use its address, or add the name to "
-            "api.hosts in asterism.toml.",
+            "api.hosts in asterism.toml."
         )
+        return 421, "misdirected-request", said
 
 
 def _absolute(scope: Scope) -> bytes:
@@ -325,12 +324,11 @@ def _too_large(scope: Scope, count: int, size: int) -> tuple[int, str, str] | No
         said = f"The address has {target:,} bytes, and {MAX_TARGET:,} is the limit."
         return 414, "input.too-large", said
     if count > MAX_HEADERS or size > MAX_HEAD:
-        return (
-            431,
-            "input.too-large",
+        said = (
             f"The request has {count:,} headers with {size:,} bytes; at most {MAX_HEADERS} with "
-            f"{MAX_HEAD:,} bytes are read.",
+            f"{MAX_HEAD:,} bytes are read."
         )
+        return 431, "input.too-large", said
     return None
 
 

@@ -334,13 +334,20 @@ def fault_answer(request_id: str) -> Response:
 
 
 async def events_of(
-    signals: AsyncGenerator[Any, None], *, every: float = 15.0
+    signals: AsyncGenerator[Any, None], *, first_id: str = "", every: float = 15.0
 ) -> AsyncGenerator[bytes, None]:
     """Return signals as server-sent events, with a comment now and then so that none times out.
 
     Those that come at about the same time are sent together. For a client that reads slowly only
     some are kept here; the rest stays where it is kept for all.
+
+    Args:
+        signals: What is told.
+        first_id: An id that the client can come back with before anything was told; no event.
+        every: Seconds between comments.
     """
+    if first_id:
+        yield b"id: %b\n\n" % first_id.encode()
     waiting: list[bytes] = []
     ready, taken = asyncio.Event(), asyncio.Event()
 

@@ -257,6 +257,11 @@ def _number(signal_id: str) -> int:
         return -1
 
 
+def id_at(at: int) -> str:
+    """Return an id of no signal, after which a watcher is told what has ended since a time."""
+    return f"time-0-{at:x}"
+
+
 def end_id(turn_id: str, at: int) -> str:
     """Return the id of a signal that tells from the journal how a turn ended, and when."""
     return f"end-0-{at:x}-{turn_id}"
