@@ -7,6 +7,7 @@ name of an agent.
 
 from __future__ import annotations
 
+import functools
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -48,10 +49,27 @@ VERDICTS = ("allowed", "asked", "denied")
 
 def view(value: Any) -> Any:
     """Return a value as JSON can hold it: audiences and schemas in the form they are written in."""
-    if value is None or (isinstance(value, str | int | float) and not isinstance(value, Enum)):
+    kind: type[Any] = type(value)
+    if kind in _PLAIN:
         return value
+    if kind is dict:
+        return {
+            key if type(key) is str else str(key): view(item)
+            for key, item in cast("dict[Any, Any]", value).items()
+        }
+    if kind is list or kind is tuple:
+        return [view(item) for item in cast("list[Any]", value)]
+    return _object_view(value, kind)
+
+
+_PLAIN = frozenset({type(None), str, int, float, bool})
+
+
+def _object_view(value: Any, kind: type[Any]) -> Any:
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, str | int | float):
+        return value
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)
         return {str(key): view(item) for key, item in mapping.items()}
@@ -59,10 +77,19 @@ def view(value: Any) -> Any:
         return [view(item) for item in cast("list[Any]", value)]
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    return _object_view(value)
+    shown = _shown_fields(kind)
+    if callable(shown):
+        return shown(value)
+    if shown is not None:
+        return {key: view(getattr(value, name)) for key, name in shown}
+    return value
 
 
-def _object_view(value: Any) -> Any:
+@functools.cache
+def _shown_fields(
+    kind: type[Any],
+) -> Callable[[Any], Any] | tuple[tuple[str, str], ...] | None:
+    """Return how records of a class are shown: by a function, or the keys of their fields."""
     from asterism.memory.schemas import schema_wire
     from asterism.types.agents import Audience
     from asterism.types.memory import (
@@ -73,18 +100,18 @@ def _object_view(value: Any) -> Any:
         TextSchema,
     )
 
-    if isinstance(value, Audience):
-        return str(value)
-    if isinstance(value, TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema):
-        return schema_wire(value)
-    if is_dataclass(value) and not isinstance(value, type):
+    if issubclass(kind, Audience):
+        return str
+    if issubclass(kind, TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema):
+        return schema_wire
+    if is_dataclass(kind):
         # What begins with an underscore belongs to the object, such as the home behind an agent.
-        names = (field.name for field in fields(value) if not field.name.startswith("_"))
-        return {_json_name(type(value), name): view(getattr(value, name)) for name in names}
-    return value
+        names = (field.name for field in fields(kind) if not field.name.startswith("_"))
+        return tuple((_json_name(kind, name), name) for name in names)
+    return None
 
 
-def _json_name(kind: type, name: str) -> str:
+def _json_name(kind: type[Any], name: str) -> str:
     """Return the key of a field: a moment such as `created_at_ms` is shown as `created_at`."""
     shown = name.removesuffix("_ms")
     return shown if hasattr(kind, shown) else name

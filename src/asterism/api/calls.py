@@ -12,9 +12,9 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from asterism.api.endpoints import problem_answer, read_body
+from asterism.api.endpoints import EventStream, problem_answer, read_body
 from asterism.app.listener import VerbCalls, callback_line, check_call_version
 from asterism.errors import AsterismError, BadRequest, NotAllowed
 from asterism.wire import BadFrame, from_line, to_line
@@ -49,7 +49,7 @@ def call_route(home: Asterism) -> Callable[[Request], Any]:
         except AsterismError as error:
             return problem_answer(error, getattr(request.state, "request_id", ""))
         frames = _QueueFrames()
-        return StreamingResponse(_lines(verbs, called, frames), 200, _HEADERS)
+        return EventStream(_lines(verbs, called, frames), 200, _HEADERS)
 
     return answer
 

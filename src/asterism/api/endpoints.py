@@ -29,6 +29,7 @@ from asterism.errors import (
     NotAllowed,
     NotAuthenticated,
     NotFound,
+    OtherVersion,
     RequestTooLarge,
     StoreUnavailable,
     TooManyAttempts,
@@ -38,12 +39,14 @@ from asterism.views import problem, problem_of, view
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.types import Message
+    from starlette.types import Message, Receive, Scope, Send
 
     from asterism.app.home import Home
 
 MAX_BODY = 4 << 20
 """Bytes of a request that is not an upload."""
+MAX_DEPTH = 100
+"""How deep values of a body may lie within others."""
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 EVENTS = "text/event-stream"
@@ -189,18 +192,23 @@ def _body(model: type[BaseModel], raw: bytes) -> Any:
             f"The body is not JSON ({error}). Send an object with content-type {JSON}. Nothing was "
             "changed."
         ) from None
-    plain = orjson.dumps(_integral(values))
+    plain = orjson.dumps(_integral(values, MAX_DEPTH))
     return _checked(lambda: model.model_validate_json(plain, strict=True), "body")
 
 
-def _integral(value: Any) -> Any:
+def _integral(value: Any, depth: int) -> Any:
     """Return JSON with 3.0 as 3: to JSON schemas they are the same number."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < _EXACT else value
+    if isinstance(value, list | dict) and not depth:
+        raise BadRequest(
+            f"The body has values within values, more than {MAX_DEPTH} deep. Nothing was changed."
+        )
     if isinstance(value, list):
-        return [_integral(part) for part in cast("list[Any]", value)]
+        return [_integral(part, depth - 1) for part in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {name: _integral(part) for name, part in cast("dict[str, Any]", value).items()}
+        named = cast("dict[str, Any]", value).items()
+        return {name: _integral(part, depth - 1) for name, part in named}
     return value
 
 
@@ -253,12 +261,24 @@ def check_unchanged(call: ApiCall, shape: Any) -> None:
         )
 
 
+class EventStream(StreamingResponse):
+    """An answer that is made while it is sent, and ends when its client has left."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            # Else it would go on until somebody collects it.
+            await cast("AsyncGenerator[bytes, None]", self.body_iterator).aclose()
+
+
 def answer_of(one: ApiEndpoint, result: Any) -> Response:
     """Return what is sent for the result of an endpoint."""
     if isinstance(result, Response):
         return result
     if one.media == EVENTS:
-        return StreamingResponse(
+        return EventStream(
             result, one.status, {"cache-control": "no-store", "x-accel-buffering": "no"}, EVENTS
         )
     if one.answer is None:
@@ -278,6 +298,7 @@ STATUS: tuple[tuple[type[AsterismError], int], ...] = (
     (NotFound, 404),
     (Conflict, 409),
     (NotAllowed, 403),
+    (OtherVersion, 409),
     (ConfigError, 422),
     (BudgetReached, 402),
     (StoreUnavailable, 503),
@@ -313,35 +334,64 @@ def fault_answer(request_id: str) -> Response:
 
 
 async def events_of(
-    signals: AsyncGenerator[Any, None], *, every: float = 15.0
+    signals: AsyncGenerator[Any, None], *, first_id: str = "", every: float = 15.0
 ) -> AsyncGenerator[bytes, None]:
-    """Return signals as server-sent events, with a comment now and then so that none times out."""
-    async with aclosing(signals):
-        upcoming: asyncio.Task[Any] | None = None
-        try:
-            while True:
-                upcoming = upcoming or asyncio.ensure_future(anext(signals))
-                done, _ = await asyncio.wait([upcoming], timeout=every)
-                if not done:
-                    yield b": still here\n\n"
-                    continue
-                try:
-                    signal = upcoming.result()
-                except StopAsyncIteration:
-                    return
-                finally:
-                    upcoming = None
-                yield event_bytes(signal.id, signal.kind, view(signal))
-        finally:
-            if upcoming is not None:
-                upcoming.cancel()
-                await asyncio.gather(upcoming, return_exceptions=True)
+    """Return signals as server-sent events, with a comment now and then so that none times out.
+
+    Those that come at about the same time are sent together. For a client that reads slowly only
+    some are kept here; the rest stays where it is kept for all.
+
+    Args:
+        signals: What is told.
+        first_id: An id that the client can come back with before anything was told; no event.
+        every: Seconds between comments.
+    """
+    if first_id:
+        yield b"id: %b\n\n" % first_id.encode()
+    waiting: list[bytes] = []
+    ready, taken = asyncio.Event(), asyncio.Event()
+
+    async def collect() -> None:
+        async with aclosing(signals):
+            async for signal in signals:
+                waiting.append(event_bytes(signal.id, signal.kind, view(signal)))
+                ready.set()
+                while len(waiting) >= _MAX_TOGETHER:
+                    taken.clear()
+                    await taken.wait()
+
+    collecting = asyncio.ensure_future(collect())
+    collecting.add_done_callback(lambda _: ready.set())
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(every):
+                    await ready.wait()
+            except TimeoutError:
+                yield b": still here\n\n"
+                continue
+            ready.clear()
+            if waiting:
+                together = b"".join(waiting)
+                waiting.clear()
+                taken.set()
+                yield together
+            elif collecting.done():
+                collecting.result()
+                return
+            if collecting.done():
+                ready.set()
+    finally:
+        collecting.cancel()
+        await asyncio.gather(collecting, return_exceptions=True)
+
+
+_MAX_TOGETHER = 64
+"""Events that are sent in one piece."""
 
 
 def event_bytes(event_id: str, kind: str, data: Any) -> bytes:
     """Return one server-sent event."""
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (
-        event_id.encode(),
-        kind.encode(),
-        orjson.dumps(data),
-    )
+    # An empty id would make the client forget the last one, with which it can come back.
+    named = b"id: %b\n" % event_id.encode() if event_id else b""
+    return b"%bevent: %b\ndata: %b\n\n" % (named, kind.encode(), orjson.dumps(data))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _MAX_CALLERS = 10_000
+ANSWER_HEADERS = "answer_headers"
+"""Where the state of a request keeps headers for its answer, whoever makes that."""
 _BURST = 0.2
 """The share of a minute's requests that may come at once."""
 
@@ -59,22 +61,18 @@ class RateLimit:
             return
         limit = self._limiter.per_minute()
         left, wait = self._limiter.take(_caller(scope), limit, time.monotonic())
-        headers = {
-            "ratelimit-limit": str(limit),
-            "ratelimit-remaining": str(int(left)),
-            "ratelimit-reset": str(ceil(wait) if wait else 0),
-        }
+        seconds = ceil(wait) if wait else 0
+        scope["state"].setdefault(ANSWER_HEADERS, []).extend(
+            (
+                (b"ratelimit-limit", b"%d" % limit),
+                (b"ratelimit-remaining", b"%d" % left),
+                (b"ratelimit-reset", b"%d" % seconds),
+            )
+        )
         if wait:
-            headers["retry-after"] = str(ceil(wait))
-            await _refusal(scope, limit, wait, headers)(scope, receive, send)
+            await _refusal(scope, limit, wait)(scope, receive, send)
             return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(headers)
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
+        await self._app(scope, receive, send)
 
 
 def _caller(scope: Scope) -> str:
@@ -85,7 +83,7 @@ def _caller(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _refusal(scope: Scope, limit: int, wait: float, headers: dict[str, str]) -> Response:
+def _refusal(scope: Scope, limit: int, wait: float) -> Response:
     shape = {
         **problem_of(
             "too-many-requests",
@@ -96,7 +94,7 @@ def _refusal(scope: Scope, limit: int, wait: float, headers: dict[str, str]) -> 
         "status": 429,
         "instance": scope.get("state", {}).get("request_id"),
     }
-    return Response(orjson.dumps(shape), 429, headers, PROBLEM)
+    return Response(orjson.dumps(shape), 429, {"retry-after": str(ceil(wait))}, PROBLEM)
 
 
 class Origins:

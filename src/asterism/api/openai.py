@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import orjson
 from pydantic import BaseModel, ValidationError
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from asterism.api.endpoints import read_body
+from asterism.api.endpoints import EventStream, read_body
 from asterism.api.openai_answers import (
     WAITS,
     ChatStream,
@@ -432,7 +432,7 @@ async def _streamed(
         raise
     pieces = _events(home, model, turn.part, feed, first, events)
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    return StreamingResponse(pieces, 200, headers, "text/event-stream")
+    return EventStream(pieces, 200, headers, "text/event-stream")
 
 
 class _Feed:

@@ -29,6 +29,7 @@ from asterism.errors import InvalidInput, NotFound
 from asterism.memory.forgetting import ForgetReceipt, Forgetting
 from asterism.memory.schemas import read_schema
 from asterism.store.passages import PassageEdit
+from asterism.turns.turn import id_at
 from asterism.types.agents import (
     AgentRecord,
     Halt,
@@ -37,6 +38,7 @@ from asterism.types.agents import (
     RegisteredTool,
     Schedule,
     Trust,
+    now_ms,
 )
 from asterism.types.documents import DocumentSource, SourceDocument
 from asterism.types.memory import (
@@ -338,14 +340,19 @@ async def stream_message(call: ApiCall) -> Any:
 @endpoint("GET", "/agents/{agent}/events", "agents.watch", media=EVENTS)
 async def watch_agent(call: ApiCall) -> Any:
     """Stream what happens in all turns of an agent, from Last-Event-ID on."""
-    agent = await call.home.agents.get(call.path["agent"])
-    return events_of(call.home.agents.watch(agent, after=call.header("last-event-id")))
+    return _watch(call, await call.home.agents.get(call.path["agent"]))
 
 
 @endpoint("GET", "/events", "agents.watch", media=EVENTS)
 async def watch_all(call: ApiCall) -> Any:
     """Stream what happens in all turns of all agents, from Last-Event-ID on."""
-    return events_of(call.home.agents.watch(after=call.header("last-event-id")))
+    return _watch(call, None)
+
+
+def _watch(call: ApiCall, agent: Any) -> AsyncGenerator[bytes, None]:
+    after = call.header("last-event-id")
+    signals = call.home.agents.watch(agent, after=after)
+    return events_of(signals, first_id="" if after else id_at(now_ms()))
 
 
 @endpoint(

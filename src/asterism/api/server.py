@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Self
 import orjson
 import uvicorn
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 
 from asterism import __version__
 from asterism.api.auth import Authentication
 from asterism.api.calls import call_route
+from asterism.api.connections import MAX_HEAD, HttpConnection, RequestChecks
 from asterism.api.endpoints import (
     JSON,
     PROBLEM,
@@ -33,7 +34,7 @@ from asterism.api.endpoints import (
     fault_answer,
     problem_answer,
 )
-from asterism.api.limits import Limiter, Origins, RateLimit
+from asterism.api.limits import ANSWER_HEADERS, Limiter, Origins, RateLimit
 from asterism.api.openai import openai_routes
 from asterism.api.openapi import document, page
 from asterism.api.rest import ENDPOINTS
@@ -103,6 +104,9 @@ class Server:
             access_log=False,
             lifespan="off",
             server_header=False,
+            http=HttpConnection,
+            ws="none",
+            h11_max_incomplete_event_size=MAX_HEAD,
             timeout_graceful_shutdown=int(_PATIENCE),
         )
         self._server = _Quiet(config)
@@ -116,7 +120,7 @@ class Server:
 
     async def __aenter__(self) -> Self:
         # From here on the kernel takes connections, so that nobody is turned away meanwhile.
-        self._socket.listen()
+        self._socket.listen(1_024)
         self._serving = asyncio.create_task(self._server.serve([self._socket]))
         return self
 
@@ -146,14 +150,18 @@ class HttpApplication:
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
             Mount("/api", app=self._guarded(rest_application(home))),
-            Mount("/openai/v1", app=self._guarded(Starlette(routes=openai_routes()))),
+            Mount("/openai/v1", app=self._guarded(Router(routes=openai_routes()))),
         ]
         if self._mcp is not None:
             routes.append(Route("/mcp", self._guarded(self._mcp), methods=_ALL_METHODS))
         self._app = Starlette(
             routes=routes,
             exception_handlers={HTTPException: _http_problem},
-            middleware=[Middleware(RequestIds), Middleware(GZipMiddleware, minimum_size=1_000)],
+            middleware=[
+                Middleware(RequestIds),
+                Middleware(RequestChecks, hosts=lambda: home.settings.api.hosts),
+                Middleware(_Compression, minimum_size=1_000),
+            ],
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -197,7 +205,7 @@ class HttpApplication:
 _ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-def rest_application(home: Asterism) -> Starlette:
+def rest_application(home: Asterism) -> Router:
     """Return the REST API: its endpoints, its document and a page that shows it."""
     doc = document(ENDPOINTS)
     encoded, shown = orjson.dumps(doc), page(doc)
@@ -219,10 +227,8 @@ def rest_application(home: Asterism) -> Starlette:
     routes += [
         Route(path, _handler(methods), methods=[*methods]) for path, methods in by_path.items()
     ]
-    return Starlette(
-        routes=routes,
-        exception_handlers={HTTPException: _http_problem},
-    )
+    # Not an application of its own: what it does not know is told by the one around it.
+    return Router(routes=routes)
 
 
 OPEN_PATHS = ("/api/openapi.json", "/api/docs")
@@ -273,6 +279,17 @@ _REFUSED = {
 }
 
 
+class _Compression(GZipMiddleware):
+    """Compresses answers for those who ask for it; the others pay nothing for it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] == "http" and "gzip" in Headers(scope=scope).get("accept-encoding", ""):
+            await super().__call__(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+
 class RequestIds:
     """Gives each request an id, for its answer and the log, and each answer its safety headers."""
 
@@ -285,25 +302,28 @@ class RequestIds:
             await self._app(scope, receive, send)
             return
         own = new_id("req")
-        scope.setdefault("state", {})["request_id"] = own
+        state = scope.setdefault("state", {})
+        state["request_id"] = own
+        added: list[tuple[bytes, bytes]] = [(b"x-request-id", own.encode())]
+        state[ANSWER_HEADERS] = added
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers["x-request-id"] = own
-                for name, value in _SAFE.items():
-                    headers.setdefault(name, value)
+                headers: list[tuple[bytes, bytes]] = [*message.get("headers", ()), *added]
+                names = {name for name, _ in headers}
+                headers.extend(safe for safe in _SAFE if safe[0] not in names)
+                message["headers"] = headers
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
 
-_SAFE = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY",
-    "cache-control": "no-store",
-}
+_SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cache-control", b"no-store"),
+)
 
 
 def request_id(request: Request) -> str:

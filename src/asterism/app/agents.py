@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import contextlib
 import logging
@@ -36,8 +35,8 @@ from asterism.telemetry.redaction import RequestRedactor, redact
 from asterism.turns.context import enter, load
 from asterism.turns.replay import append_past, read_past
 from asterism.turns.rules import narrowed
-from asterism.turns.runtime import last_signal, signals_of_turn
-from asterism.turns.turn import time_of
+from asterism.turns.runtime import OVERLAP, last_signal, signals_of_turn
+from asterism.turns.turn import ALL_AGENTS, end_id, ended_turn, time_of
 from asterism.types.agents import (
     DEFAULT_MODEL,
     OWNER,
@@ -151,9 +150,6 @@ class Agent(AgentRecord):
         return AgentArchive(self._parts.archive(), self)
 
 
-_MAX_QUEUED = 1_000
-_LOOK_EVERY = 2.0
-"""Seconds after which whoever watches all agents looks for new ones."""
 _RECORD_FIELDS = tuple(field.name for field in fields(AgentRecord))
 
 
@@ -476,71 +472,56 @@ class Agents:
         If the log of signals does not reach back that far, the turns that ended since are told from
         the journal first, after a signal `gap`.
         """
-        if agent is not None:
-            signals = self._watch(await self._session.id_of(agent), after)
-        else:
-            signals = self._watch_all(after)
-        async with contextlib.aclosing(signals):
-            async for signal in signals:
-                yield signal
-
-    async def _watch_all(self, after: str | None) -> AsyncGenerator[Signal, None]:
-        """Yield the signals of all agents; those who are made later are watched soon after."""
-        queue: asyncio.Queue[Signal | BaseException] = asyncio.Queue(_MAX_QUEUED)
-        tasks: dict[str, asyncio.Task[None]] = {}
-
-        async def pass_on(agent_id: str, since: str | None) -> None:
-            try:
-                async with contextlib.aclosing(self._watch(agent_id, since)) as signals:
-                    async for signal in signals:
-                        await queue.put(signal)
-            except Exception as error:  # noqa: BLE001 - raised where somebody reads
-                await queue.put(error)
-
-        since = after
-        try:
-            while True:
-                place = self._engine.hub.place("")
-                for record in await self._session.database.read(self._session.agents_in):
-                    if record.id not in tasks:
-                        tasks[record.id] = asyncio.create_task(pass_on(record.id, since))
-                # Those who were made after this look are watched from their beginning.
-                since = after or place
-                with contextlib.suppress(TimeoutError):
-                    while True:
-                        async with asyncio.timeout(_LOOK_EVERY):
-                            signal = await queue.get()
-                        if isinstance(signal, BaseException):
-                            raise signal
-                        yield signal
-        finally:
-            for task in tasks.values():
-                task.cancel()
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
-
-    async def _watch(self, agent_id: str, after: str | None) -> AsyncGenerator[Signal, None]:
-        hub = self._engine.hub
-        reported: set[str] = set()
-        if after is not None and not hub.knows(agent_id, after):
-            yield Signal(after, agent_id, "", "gap", {})
-            # From here on signals are kept, so that nothing falls between journal and log.
-            since, after = time_of(after), hub.place(agent_id)
-            missed = await self._session.database.read(
-                lambda tx: journal.ended_since(tx, agent_id, since)
-            )
-            reported = {record.id for record in missed}
-            for record in missed:
-                if await self._may_watch(record.id):
-                    yield last_signal(await self._engine.runtime.outcome(record.id))
-        async with contextlib.aclosing(hub.watch(agent_id, after)) as signals:
-            async for signal in signals:
-                if signal.turn_id not in reported and await self._may_watch(signal.turn_id):
+        agent_id = ALL_AGENTS if agent is None else await self._session.id_of(agent)
+        hub, visible = self._engine.hub, set[str]()
+        while True:
+            told: set[str] = set()
+            if after is not None and not hub.knows(agent_id, after):
+                yield Signal(after, agent_id, "", "gap", {})
+                # From here on signals are kept, so that nothing falls between journal and log.
+                since, place = after, hub.place(agent_id)
+                async for signal in self._ended_since(agent_id, since):
+                    told.add(signal.turn_id)
                     yield signal
+                after = place
+            behind = False
+            async with contextlib.aclosing(hub.watch(agent_id, after)) as signals:
+                async for signal in signals:
+                    if behind := signal.kind == "gap":
+                        break
+                    after = signal.id
+                    if signal.turn_id not in told and await self._may_watch(signal, visible):
+                        yield signal
+            if not behind:
+                return
 
-    async def _may_watch(self, turn_id: str) -> bool:
-        """Tell whether the actor may see a turn of an agent that exists for them."""
-        session = self._session
-        return session.sees_every_audience or await session.sees_turn(turn_id)
+    async def _ended_since(self, agent_id: str, signal_id: str) -> AsyncGenerator[Signal, None]:
+        """Yield from the journal how the turns have ended whose ends may have been missed."""
+        session, told = self._session, ended_turn(signal_id)
+        since = time_of(signal_id) - OVERLAP
+        missed = await session.database.read(
+            lambda tx: journal.ended_since(tx, agent_id or None, since)
+        )
+        visible: set[str] = set()
+        for record in missed:
+            last = Signal(
+                end_id(record.id, record.ended_at_ms or 0), record.agent_id, record.id, "ended", {}
+            )
+            if record.id != told and await self._may_watch(last, visible):
+                outcome = await self._engine.runtime.outcome(record.id)
+                yield replace(last, data=last_signal(outcome).data)
+
+    async def _may_watch(self, signal: Signal, visible: set[str]) -> bool:
+        """Tell whether the actor may see a turn of an agent; `visible` are those known so far."""
+        session, turn_id = self._session, signal.turn_id
+        if not session.sees_agent(signal.agent_id):
+            return False
+        if session.sees_every_audience or turn_id in visible:
+            return True
+        if not await session.sees_turn(turn_id):
+            return False
+        visible.add(turn_id)
+        return True
 
     async def import_messages(
         self, agent: AgentRecord | str, messages: Sequence[PastMessage | tuple[str, str]]

@@ -214,7 +214,7 @@ class VerbCalls:
             for place, awaited in callbacks:
                 _put(listed, named, place, frames.callback(place, awaited=bool(awaited)))
             inspect.signature(method).bind(*listed, **named)
-        except (BadFrame, TypeError, ValueError, IndexError) as error:
+        except (BadFrame, TypeError, ValueError, IndexError, RecursionError) as error:
             raise InvalidInput(
                 f"{name} cannot be called with what was sent: {error}. Nothing was changed."
             ) from None

@@ -292,6 +292,10 @@ class Session:
 
     async def agent(self, agent: AgentRecord | str) -> AgentRecord:
         """Return an agent by its name or id, or the current state of a record."""
+        name = agent.id if isinstance(agent, AgentRecord) else agent
+        record = await self.database.read(lambda tx: agents.by_name(tx, name), brief=True)
+        if record is not None and self.sees_agent(record.id):
+            return record
         return await self.database.read(lambda tx: self.agent_in(tx, agent))
 
     async def agent_in(self, tx: Connection, agent: AgentRecord | str) -> AgentRecord:

@@ -299,12 +299,24 @@ async def turns_of(tx: Connection, agent_id: str | None, limit: int) -> list[Tur
     return [_turn(row) for row in rows]
 
 
-async def ended_since(tx: Connection, agent_id: str, since: int) -> list[TurnRecord]:
-    """Return the turns of an agent that have ended since a time, in the order of their ends."""
+async def ended_since(tx: Connection, agent_id: str | None, since: int) -> list[TurnRecord]:
+    """Return the turns of an agent that have ended since a time, in the order of their ends.
+
+    Args:
+        tx: The transaction.
+        agent_id: The agent; None for all.
+        since: The time, in milliseconds since 1970.
+    """
+    whose, agent = ("agent_id = ?", (agent_id,))
+    if agent_id is None:
+        whose, agent = (
+            "agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
+            (tx.constellation,),
+        )
     rows = await tx.all(
-        f"SELECT {_TURN} FROM turns WHERE agent_id = ? AND ended_at >= ?"
-        " ORDER BY ended_at, first_seq",
-        (agent_id, since),
+        f"SELECT {_TURN} FROM turns WHERE {whose} AND ended_at >= ?"
+        " ORDER BY ended_at, agent_id, first_seq",
+        (*agent, since),
     )
     return [_turn(row) for row in rows]
 

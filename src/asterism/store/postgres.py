@@ -282,12 +282,14 @@ class Postgres:
             raise StoreReadOnly(f"{self.address} was opened for reading only. Nothing was written.")
         return await self._transact(_WRITE, constellation, work)
 
-    async def read(self, work: Work[T]) -> T:
-        """Run `work` on a snapshot."""
+    async def read(self, work: Work[T], *, brief: bool = False) -> T:
+        """Run `work` on a snapshot; the server is as far away for a brief one."""
+        del brief
         return await self._transact(_READ, self.constellation, work)
 
-    async def read_for(self, constellation: str, work: Work[T]) -> T:
+    async def read_for(self, constellation: str, work: Work[T], *, brief: bool = False) -> T:
         """Run `work` on a snapshot, for a constellation."""
+        del brief
         return await self._transact(_READ, constellation, work)
 
     async def _transact(self, begin: LiteralString, constellation: str, work: Work[T]) -> T:

@@ -42,6 +42,7 @@ from asterism.turns.turn import (
     StoppedBefore,
     Turn,
     TurnServices,
+    end_id,
     is_withheld,
 )
 from asterism.types.agents import (
@@ -53,6 +54,7 @@ from asterism.types.agents import (
     least_trusted,
     message_id_for,
     new_id,
+    now_ms,
     turn_id_for,
 )
 from asterism.types.turns import (
@@ -136,9 +138,9 @@ class Runtime:
     async def start(self) -> None:
         """Begin: messages are handed in and answers waited for, and no turns taken yet."""
         if self._database.distributed:
-            await self._database.listen("turn", self._on_turn_notice)
+            self._bridge = Bridge(self._services.hub, self._database, self.outcome)
+            await self._database.listen("turn", self._on_turn_notice, missed=self._bridge.catch_up)
             await self._database.listen("stop", self._stop_here)
-            self._bridge = Bridge(self._services.hub, self._database)
             await self._bridge.start()
         await self._halting.start()
         await self._database.listen(
@@ -689,9 +691,12 @@ class Runtime:
             elif not future.done():
                 future.set_result(outcome)
 
-    def _on_turn_notice(self, turn_id: str) -> None:
+    def _on_turn_notice(self, payload: str) -> None:
+        turn_id, _, agent_id = payload.partition(" ")
         if turn_id in self._waiting:
             self._in_background(self._tell_waiting(turn_id))
+        if agent_id and self._bridge is not None and self._services.hub.is_watched(agent_id):
+            self._bridge.expect_end(turn_id)
 
     async def _tell_waiting(self, turn_id: str) -> None:
         for receipt, future in list(self._waiting.get(turn_id, ())):
@@ -845,32 +850,61 @@ class HaltWatch:
 
 _ANNOUNCE = 10.0
 _SEND = 0.05
+_SIGNAL_PATIENCE = 1.0
+"""Seconds that a signal may take to follow the commit of what it tells."""
+OVERLAP = 10_000
+"""Milliseconds by which ends are looked for earlier: clocks differ, and commits take time."""
+_WHO_WATCHES = "?"
 _MAX_PAYLOAD_LENGTH = 6_000
+_MAX_NOTICE = 7_900
+_MAX_SHORT = 300
 
 
 class Bridge:
-    """Carries signals between the processes that share a database."""
+    """Carries signals between the processes that share a database.
 
-    def __init__(self, hub: Hub, database: Database) -> None:
+    Signals are sent after what they tell is stored, so that a process that is killed may take some
+    with it. That a turn has ended is notified by the transaction that ends it: whoever hears of it
+    and gets no signal reads the end in the journal.
+    """
+
+    def __init__(
+        self, hub: Hub, database: Database, outcome: Callable[[str], Awaitable[Outcome]]
+    ) -> None:
         self._hub = hub
         self._database = database
+        self._outcome = outcome
         self._me = new_id("proc")
+        self._place = database.constellation
         self._outgoing: list[tuple[str, str]] = []
         self._ready = asyncio.Event()
+        self._urgent = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._telling: set[asyncio.Task[None]] = set()
+        self._held: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
+        """Signals of agents that wait until the end of a turn was read."""
+        self._heard_at = now_ms()
+        """When this process last heard itself, so that it has missed nothing until then."""
 
     async def start(self) -> None:
         """Begin to carry."""
         await self._database.listen("signal", self._on_signal)
         await self._database.listen("watching", self._on_watching)
         self._hub.forward = self._forward
-        self._hub.announce = lambda agent_id: self._put("watching", f"{self._me} {agent_id}")
+        self._hub.announce = self._announce
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._remind())]
+        # The others tell whom they watch, so that turns are shown to them from the first on.
+        self._announce(_WHO_WATCHES)
 
     async def stop(self) -> None:
         """Stop carrying."""
         self._hub.forward = self._hub.announce = None
-        await end_tasks(self._tasks)
+        await end_tasks([*self._tasks, *self._telling])
+
+    def _announce(self, agent_id: str) -> None:
+        """Tell the others at once whom somebody watches here: a turn may begin any moment."""
+        self._urgent = True
+        self._put("watching", f"{self._me} {self._place} {agent_id}")
 
     def _put(self, topic: str, payload: str) -> None:
         self._outgoing.append((topic, payload))
@@ -880,17 +914,29 @@ class Bridge:
         data = signal.data
         text = data.get("text")
         if isinstance(text, str) and len(text) > _MAX_PAYLOAD_LENGTH // 4:
-            # A watcher elsewhere reads the whole of it in the journal.
             data = {**data, "text": text[: _MAX_PAYLOAD_LENGTH // 4], "cut": True}
-        payload = orjson.dumps([self._me, signal.agent_id, signal.turn_id, signal.kind, data])
-        if len(payload) <= 7_900:
-            self._put("signal", payload.decode())
+        payload = self._payload(signal, data)
+        if len(payload) > _MAX_NOTICE:
+            # What it is about is told in any case; the journal has all of it.
+            short = {
+                name: value
+                for name, value in data.items()
+                if isinstance(value, bool | int | float) or len(str(value)) <= _MAX_SHORT
+            }
+            payload = self._payload(signal, {**short, "cut": True})
+        self._put("signal", payload.decode())
+
+    def _payload(self, signal: Signal, data: dict[str, Any]) -> bytes:
+        who = (self._me, self._place)
+        return orjson.dumps([*who, signal.agent_id, signal.turn_id, signal.kind, data])
 
     async def _send(self) -> None:
         while True:
             await self._ready.wait()
-            await asyncio.sleep(_SEND)
+            if not self._urgent:
+                await asyncio.sleep(_SEND)
             self._ready.clear()
+            self._urgent = False
             batch, self._outgoing = self._outgoing, []
 
             async def tell(tx: Connection, batch: list[tuple[str, str]] = batch) -> None:
@@ -903,18 +949,77 @@ class Bridge:
 
     async def _remind(self) -> None:
         while True:
-            for agent_id in self._hub.watched_agents():
-                self._put("watching", f"{self._me} {agent_id}")
             await asyncio.sleep(_ANNOUNCE)
+            self._announce_all()
+
+    def _announce_all(self) -> None:
+        for agent_id in self._hub.watched_agents():
+            self._announce(agent_id)
 
     def _on_signal(self, payload: str) -> None:
-        sender, agent_id, turn_id, kind, data = orjson.loads(payload)
-        if sender != self._me and self._hub.is_watched(agent_id):
+        sender, place, agent_id, turn_id, kind, data = orjson.loads(payload)
+        if sender == self._me or place != self._place or not self._hub.is_watched(agent_id):
+            return
+        if agent_id in self._held:
+            self._held[agent_id].append((turn_id, kind, data))
+        elif kind in ("ended", "parked") and data.get("cut"):
+            self._held[agent_id] = []
+            self._in_background(self._tell_whole(agent_id, turn_id))
+        else:
             self._hub.receive(agent_id, turn_id, kind, data)
 
+    async def _tell_whole(self, agent_id: str, turn_id: str) -> None:
+        """Tell the end of a turn as the journal has it, then what came meanwhile."""
+        try:
+            await self._tell_end(turn_id)
+        finally:
+            for held_turn, kind, data in self._held.pop(agent_id, ()):
+                self._hub.receive(agent_id, held_turn, kind, data)
+
+    async def _tell_end(self, turn_id: str) -> None:
+        with contextlib.suppress(AsterismError):
+            outcome = await self._outcome(turn_id)
+            if outcome.state not in (TurnState.OPEN, TurnState.WAITING):
+                last = last_signal(outcome)
+                self._hub.receive(last.agent_id, turn_id, last.kind, last.data)
+
+    def expect_end(self, turn_id: str) -> None:
+        """Have watchers told of an end that was committed, whether its signal comes or not."""
+        self._in_background(self._tell_unless_told(turn_id))
+
+    async def _tell_unless_told(self, turn_id: str) -> None:
+        await asyncio.sleep(_SIGNAL_PATIENCE)
+        if not self._hub.was_told(turn_id, _SIGNAL_PATIENCE * 2):
+            await self._tell_end(turn_id)
+
+    def catch_up(self) -> None:
+        """Have watchers told what was notified while nobody listened here."""
+        self._in_background(self._tell_missed(self._heard_at))
+        self._announce(_WHO_WATCHES)
+
+    async def _tell_missed(self, since: int) -> None:
+        with contextlib.suppress(AsterismError):
+            for record in await self._database.read(
+                lambda tx: journal.ended_since(tx, None, since - OVERLAP)
+            ):
+                told = self._hub.was_told(record.id, float("inf"))
+                if self._hub.is_watched(record.agent_id) and not told:
+                    await self._tell_end(record.id)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
     def _on_watching(self, payload: str) -> None:
-        sender, _, agent_id = payload.partition(" ")
-        if sender != self._me:
+        sender, place, agent_id = payload.split(" ", 2)
+        if sender == self._me:
+            self._heard_at = now_ms()
+        if sender == self._me or place != self._place:
+            return
+        if agent_id == _WHO_WATCHES:
+            self._announce_all()
+        else:
             self._hub.keep(agent_id, _ANNOUNCE * 3)
 
 
@@ -959,4 +1064,5 @@ def last_signal(outcome: Outcome) -> Signal:
     """Return the signal that tells how a turn ended, or that it waits."""
     kind = "parked" if outcome.state is TurnState.PARKED else "ended"
     data = {"state": outcome.state.value, "text": outcome.text}
-    return Signal("", outcome.agent_id, outcome.turn_id, kind, data)
+    own = end_id(outcome.turn_id, now_ms()) if kind == "ended" else ""
+    return Signal(own, outcome.agent_id, outcome.turn_id, kind, data)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
@@ -109,6 +109,9 @@ WITHHELD = (
 
 
 _KEPT = 4_096
+ALL_AGENTS = ""
+"""Under this name the hub keeps the signals of all agents, in the order in which they came."""
+_MAX_ENDS = 10_000
 _GRACE = 600.0
 """Seconds that a log is kept after its last watcher has left."""
 
@@ -137,13 +140,18 @@ class Hub:
         self._boot = new_id("hub")[-8:]
         self._count = 0
         self._logs: dict[str, _Log] = {}
+        self._ends: OrderedDict[str, float] = OrderedDict()
+        """When watchers were last told that a turn has ended or waits, by its id."""
         self.forward: Callable[[Signal], None] | None = None
         """Set where signals must reach other processes."""
         self.announce: Callable[[str], None] | None = None
         """Set where other processes must know whom somebody watches."""
 
     def is_watched(self, agent_id: str) -> bool:
-        """Tell whether somebody watches an agent, or did a short while ago."""
+        """Tell whether somebody watches an agent or all of them, or did a short while ago."""
+        return self._is_kept(agent_id) or self._is_kept(ALL_AGENTS)
+
+    def _is_kept(self, agent_id: str) -> bool:
         log = self._logs.get(agent_id)
         if log is None:
             return False
@@ -165,14 +173,31 @@ class Hub:
 
     def receive(self, agent_id: str, turn_id: str, kind: str, data: dict[str, Any]) -> Signal:
         """Add a signal, from this process or another one."""
-        log = self._log(agent_id)
         self._count += 1
-        signal = Signal(self._id(self._count), agent_id, turn_id, kind, data)
+        own = self._id(self._count)
+        if kind in ("ended", "parked"):
+            self._ends[turn_id] = time.monotonic()
+            self._ends.move_to_end(turn_id)
+            if len(self._ends) > _MAX_ENDS:
+                self._ends.popitem(last=False)
+            if kind == "ended":
+                own = f"{own}-{turn_id}"
+        signal = Signal(own, agent_id, turn_id, kind, data)
+        self._add(self._log(agent_id), signal)
+        if self._is_kept(ALL_AGENTS):
+            self._add(self._log(ALL_AGENTS), signal)
+        return signal
+
+    def _add(self, log: _Log, signal: Signal) -> None:
         if len(log.signals) == _KEPT:
             log.first = _number(log.signals[0].id) + 1
         log.signals.append(signal)
         log.changed.set()
-        return signal
+
+    def was_told(self, turn_id: str, within: float) -> bool:
+        """Tell whether watchers were told in the last seconds that a turn has ended or waits."""
+        at = self._ends.get(turn_id)
+        return at is not None and time.monotonic() - at <= within
 
     def _log(self, agent_id: str) -> _Log:
         log = self._logs.get(agent_id)
@@ -230,6 +255,21 @@ def _number(signal_id: str) -> int:
         return int(signal_id.split("-")[1])
     except (IndexError, ValueError):
         return -1
+
+
+def id_at(at: int) -> str:
+    """Return an id of no signal, after which a watcher is told what has ended since a time."""
+    return f"time-0-{at:x}"
+
+
+def end_id(turn_id: str, at: int) -> str:
+    """Return the id of a signal that tells from the journal how a turn ended, and when."""
+    return f"end-0-{at:x}-{turn_id}"
+
+
+def ended_turn(signal_id: str) -> str | None:
+    """Return the turn whose end the signal of an id has told; None for any other signal."""
+    return signal_id.split("-", 3)[3] if signal_id.count("-") >= 3 else None
 
 
 def time_of(signal_id: str) -> int:
@@ -921,7 +961,7 @@ class Turn:
         if page.charges and self._reservations is not None:
             await self._reservations.record(tx, page.charges)
         if page.state is not TurnState.OPEN and self.live.database.distributed:
-            await tx.notify("turn", self.id)
+            await tx.notify("turn", f"{self.id} {self.agent.id}")
 
     async def _result_at(self, seq: int) -> Draft:
         entry = await self.live.database.read(lambda tx: journal.entry_at(tx, self.agent.id, seq))
