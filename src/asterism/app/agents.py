@@ -154,6 +154,8 @@ class Agent(AgentRecord):
 _MAX_QUEUED = 1_000
 _LOOK_EVERY = 2.0
 """Seconds after which whoever watches all agents looks for new ones."""
+_MAX_LATE_MS = 2_000
+"""How long after a turn has ended another process may have told of it, clocks included."""
 _RECORD_FIELDS = tuple(field.name for field in fields(AgentRecord))
 
 
@@ -473,8 +475,9 @@ class Agents:
     ) -> AsyncGenerator[Signal, None]:
         """Yield the signals of all turns of an agent, or of all agents, after the signal `after`.
 
-        If the log of signals does not reach back that far, the turns that ended since are told from
-        the journal first, after a signal `gap`.
+        If the log of signals does not reach back that far, or is that of another process, the turns
+        that ended since are told from the journal first, after a signal `gap`; one that ended just
+        before `after` may be told again.
         """
         if agent is not None:
             signals = self._watch(await self._session.id_of(agent), after)
@@ -524,7 +527,7 @@ class Agents:
         if after is not None and not hub.knows(agent_id, after):
             yield Signal(after, agent_id, "", "gap", {})
             # From here on signals are kept, so that nothing falls between journal and log.
-            since, after = time_of(after), hub.place(agent_id)
+            since, after = time_of(after) - _MAX_LATE_MS, hub.place(agent_id)
             missed = await self._session.database.read(
                 lambda tx: journal.ended_since(tx, agent_id, since)
             )

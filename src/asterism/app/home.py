@@ -97,6 +97,8 @@ class HomeStatus:
     approvals: int
     """Questions that wait for an answer."""
     halt: Halt | None
+    address: str | None = None
+    """Where the HTTP API of that process listens, if it does."""
 
     started_at = Moment()
 
@@ -323,6 +325,7 @@ class Home:
             len(await self.turns.unfinished()),
             len(await self.approvals.list()),
             await self.halts.current(),
+            engine.address,
         )
 
     async def metrics(self, accept: str = "") -> tuple[bytes, str]:
@@ -402,6 +405,10 @@ class Asterism(Home):
         """End the session of the web page with this secret."""
         await self._engine.access.log_out(secret)
 
+    def listens_at(self, address: str | None) -> None:
+        """Note where the HTTP API of this process listens; None: it does not any more."""
+        self._engine.address = address
+
     async def ensure_default_token(self) -> str:
         """Make the token `default` at the first start; return what a person should know."""
         return await ensure_default_token(self.tokens, self._session)
@@ -419,7 +426,8 @@ class Asterism(Home):
 
     async def greet(self, *, work: bool) -> dict[str, Any]:
         """Return what a client must know; with `work`, turns are taken here from now on."""
-        if work:
+        # On PostgreSQL, whoever started this process has said whether it takes turns.
+        if work and not self._engine.database.distributed:
             await self.start_working()
         settings = self.settings
         return {

@@ -845,6 +845,8 @@ class HaltWatch:
 
 _ANNOUNCE = 10.0
 _SEND = 0.05
+_MAX_DELAY = 1.0
+"""Seconds that a signal of another process may take."""
 _MAX_PAYLOAD_LENGTH = 6_000
 
 
@@ -856,6 +858,7 @@ class Bridge:
         self._database = database
         self._me = new_id("proc")
         self._outgoing: list[tuple[str, str]] = []
+        self._announced: dict[str, float] = {}
         self._ready = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -864,13 +867,22 @@ class Bridge:
         await self._database.listen("signal", self._on_signal)
         await self._database.listen("watching", self._on_watching)
         self._hub.forward = self._forward
-        self._hub.announce = lambda agent_id: self._put("watching", f"{self._me} {agent_id}")
+        self._hub.announce = self._announce
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._remind())]
 
     async def stop(self) -> None:
         """Stop carrying."""
         self._hub.forward = self._hub.announce = None
         await end_tasks(self._tasks)
+
+    async def _announce(self, agent_id: str) -> None:
+        """Tell the others whom somebody watches here, before anything else that they are told."""
+        now = time.monotonic()
+        if now - self._announced.get(agent_id, -_ANNOUNCE) < _ANNOUNCE:
+            return
+        self._announced[agent_id] = now
+        with contextlib.suppress(AsterismError):
+            await self._database.write(lambda tx: tx.notify("watching", f"{self._me} {agent_id}"))
 
     def _put(self, topic: str, payload: str) -> None:
         self._outgoing.append((topic, payload))
@@ -903,8 +915,10 @@ class Bridge:
 
     async def _remind(self) -> None:
         while True:
-            for agent_id in self._hub.watched_agents():
+            watched = self._hub.watched_agents()
+            for agent_id in watched:
                 self._put("watching", f"{self._me} {agent_id}")
+            self._announced = dict.fromkeys(watched, time.monotonic())
             await asyncio.sleep(_ANNOUNCE)
 
     def _on_signal(self, payload: str) -> None:
@@ -926,6 +940,8 @@ async def signals_of_turn(
 ) -> AsyncGenerator[Signal, None]:
     """Hand something in and yield the signals of its turn, `ended` or `parked` the last."""
     hub.keep(agent_id)
+    if hub.announce is not None:
+        await hub.announce(agent_id)
     signals = hub.watch(agent_id)
     first = asyncio.ensure_future(anext(signals))
     await asyncio.sleep(0)  # the watch has begun before anything is handed in
@@ -933,18 +949,25 @@ async def signals_of_turn(
     try:
         receipt = await hand_in()
         ended = asyncio.ensure_future(wait(receipt))
-        while True:
-            await asyncio.wait({first, ended}, return_when=asyncio.FIRST_COMPLETED)
+        until: float | None = None
+        is_seen = False
+        while until is None or first.done() or time.monotonic() < until:
+            if until is None:
+                await asyncio.wait({first, ended}, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.wait({first}, timeout=until - time.monotonic())
             if first.done():
                 signal = first.result()
                 if signal.turn_id == receipt.turn_id:
-                    if signal.kind not in ("ended", "parked"):
-                        yield signal
-                    else:
+                    is_seen = True
+                    if signal.kind in ("ended", "parked"):
                         break
+                    yield signal
                 first = asyncio.ensure_future(anext(signals))
-            elif ended.done():
-                break
+            elif until is None and ended.done():
+                # What another process publishes may come after the notice that a turn has ended.
+                is_elsewhere = hub.forward is not None and (is_seen or not receipt.duplicate)
+                until = time.monotonic() + (_MAX_DELAY if is_elsewhere else 0.0)
         outcome = await ended
         yield last_signal(outcome)
     finally:

@@ -139,8 +139,8 @@ class Hub:
         self._logs: dict[str, _Log] = {}
         self.forward: Callable[[Signal], None] | None = None
         """Set where signals must reach other processes."""
-        self.announce: Callable[[str], None] | None = None
-        """Set where other processes must know whom somebody watches."""
+        self.announce: Callable[[str], Awaitable[None]] | None = None
+        """Set where other processes must know whom somebody watches; on return they do."""
 
     def is_watched(self, agent_id: str) -> bool:
         """Tell whether somebody watches an agent, or did a short while ago."""
@@ -201,10 +201,10 @@ class Hub:
         """
         log = self._log(agent_id)
         log.watchers += 1
-        if self.announce is not None:
-            self.announce(agent_id)
         place = self._count if after is None or not self.knows(agent_id, after) else _number(after)
         try:
+            if self.announce is not None:
+                await self.announce(agent_id)
             while True:
                 if place + 1 < log.first:
                     place = log.first - 1
