@@ -67,7 +67,7 @@ from asterism.types.turns import (
 
 if TYPE_CHECKING:
     from asterism.app.archive import AgentArchive, Archive
-    from asterism.app.blocks import AgentBlocks
+    from asterism.app.blocks import AgentBlocks, Blocks
 
 _log = logging.getLogger(__name__)
 
@@ -79,10 +79,10 @@ DEFAULT_SYSTEM = (
 
 
 @dataclass(frozen=True, slots=True)
-class _AgentParts:
+class AgentParts:
     """What the nouns of an agent need, for an actor."""
 
-    session: Session
+    blocks: Callable[[], Blocks]
     search: Search
     archive: Callable[[], Archive]
     default_model: Callable[[], str]
@@ -93,7 +93,7 @@ class Agent(AgentRecord):
     """An agent of an open home: its record and its verbs."""
 
     _agents: Agents = field(kw_only=True, repr=False, compare=False)
-    _parts: _AgentParts = field(kw_only=True, repr=False, compare=False)
+    _parts: AgentParts = field(kw_only=True, repr=False, compare=False)
 
     async def ask(self, text: str, **options: Any) -> Outcome:
         """Send a message and wait for the answer; `Agents.send` has the options."""
@@ -139,9 +139,9 @@ class Agent(AgentRecord):
     @property
     def blocks(self) -> AgentBlocks:
         """The blocks that this agent sees: `await agent.blocks["human"].append("Has a cat.")`."""
-        from asterism.app.blocks import AgentBlocks, Blocks
+        from asterism.app.blocks import AgentBlocks
 
-        return AgentBlocks(Blocks(self._parts.session), self)
+        return AgentBlocks(self._parts.blocks(), self)
 
     @property
     def archive(self) -> AgentArchive:
@@ -149,6 +149,12 @@ class Agent(AgentRecord):
         from asterism.app.archive import AgentArchive
 
         return AgentArchive(self._parts.archive(), self)
+
+
+def bound_agent(record: AgentRecord, verbs: Agents, parts: AgentParts) -> Agent:
+    """Return a record as an agent that can be talked to."""
+    values = [getattr(record, name) for name in _RECORD_FIELDS]
+    return Agent(*values, _agents=verbs, _parts=parts)
 
 
 _MAX_QUEUED = 1_000
@@ -187,7 +193,14 @@ class Agents:
     ) -> None:
         self._engine = engine
         self._session = session
-        self._parts = _AgentParts(session, search, archive, lambda: engine.settings.default_model)
+        self._parts = AgentParts(
+            self._blocks, search, archive, lambda: engine.settings.default_model
+        )
+
+    def _blocks(self) -> Blocks:
+        from asterism.app.blocks import Blocks
+
+        return Blocks(self._session)
 
     # -- which there are -------------------------------------------------------------------------
 
@@ -202,9 +215,7 @@ class Agents:
 
     def _bind(self, record: AgentRecord) -> Agent:
         """Return a record as an agent that can be talked to."""
-        return Agent(
-            *[getattr(record, name) for name in _RECORD_FIELDS], _agents=self, _parts=self._parts
-        )
+        return bound_agent(record, self, self._parts)
 
     async def create(
         self,

@@ -342,6 +342,12 @@ class Home:
         )
 
 
+def nouns() -> frozenset[str]:
+    """Return the nouns of a home, such as `agents`."""
+    members = vars(Home).items()
+    return frozenset(name for name, value in members if isinstance(value, cached_property))
+
+
 def actor_of(home: Home) -> Actor:
     """Return who acts in a home."""
     return home._session.actor  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a home has nouns only
@@ -553,21 +559,32 @@ class Asterism(Home):
             await home._close(grace)
 
     @staticmethod
-    def connect(url: str, token: str | None = None) -> AbstractAsyncContextManager[Asterism]:
-        """Use a home that runs elsewhere: `async with Asterism.connect(url, token) as home:`.
+    def connect(
+        target: str | Path | None = None, token: str | None = None
+    ) -> AbstractAsyncContextManager[Asterism]:
+        """Use a home that runs in another process: `async with Asterism.connect(…) as home:`.
 
         It has the same nouns and verbs. What needs the process that runs it, such as its settings,
         is not there.
 
         Args:
-            url: Where `asterism serve` listens.
-            token: A token of the owner; without one, that of the environment variable
+            target: Where `asterism serve` listens, such as `https://home.example.org`, or a data
+                directory that a process of this user has open; None: the usual one.
+            token: For an address: a token of the owner; None: that of the environment variable
                 ASTERISM_TOKEN.
-        """
-        from asterism.app.remote import connected
 
-        secret = token or os.environ.get("ASTERISM_TOKEN", "")
-        return cast("AbstractAsyncContextManager[Asterism]", connected(url, secret))
+        Raises:
+            HomeLost: Nobody has the home open, or it cannot be reached.
+        """
+        from asterism.app.remote import connected_to
+
+        home = connected_to(target, token, os.environ, nouns())
+        return cast("AbstractAsyncContextManager[Asterism]", home)
+
+    @classmethod
+    def connect_sync(cls, target: str | Path | None = None, token: str | None = None) -> SyncHome:
+        """Use a home that runs in another process from a script: `connect` without `await`."""
+        return SyncHome(lambda: cls.connect(target, token))
 
     @classmethod
     def open_sync(cls, data: Path | str | None = None, **options: Any) -> SyncHome:
