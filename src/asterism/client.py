@@ -95,7 +95,9 @@ async def _running_or_opened(
     while True:
         hello = await greet(place, work=work)
         if hello is not None:
-            remote = RemoteHome(place, hello, opening, work=work)
+            remote = RemoteHome(
+                hello, SocketTransport(place), work=work, place=place, opening=opening
+            )
             stack.push_async_callback(remote.close)
             return remote
         try:
@@ -181,17 +183,25 @@ class RemoteHome:
 
     def __init__(
         self,
-        place: Path,
         hello: Hello,
-        opening: Opening | None,
+        transport: Transport,
         *,
         work: bool,
-        transport: Transport | None = None,
+        place: Path | None = None,
+        opening: Opening | None = None,
     ) -> None:
-        """Make it; `hello` was just said. Without `opening`, it is never opened here."""
+        """Make it; `hello` was just said.
+
+        Args:
+            hello: What the process says of itself.
+            transport: How calls reach it.
+            work: Whether turns must be taken.
+            place: The data directory, where it is on this machine.
+            opening: Opens the home here when nobody has it open any more; None: it is lost then.
+        """
         self.hello = hello
         self._place = place
-        self._transport = transport or SocketTransport(place)
+        self._transport = transport
         self._opening = opening
         self._work = work
         self._opened: Any = None
@@ -214,8 +224,8 @@ class RemoteHome:
 
     async def renew(self) -> None:
         """Find out who has the home open now; if nobody has, open it here."""
-        if self._opening is None:
-            return
+        if self._opening is None or self._place is None:
+            raise lost(self._place or "the home", "the call", self.hello.pid)
         async with self._renewing:
             if self._opened is not None:
                 return
@@ -236,6 +246,14 @@ class RemoteHome:
         return RemoteNoun(self, noun)
 
     # -- calls ---------------------------------------------------------------------------------
+
+    def sent(self, value: Any) -> Any:
+        """Return what is sent for a record."""
+        return value
+
+    def received(self, value: Any) -> Any:
+        """Return what a caller gets for what was received."""
+        return value
 
     def here(self, name: str) -> Callable[..., Any] | None:
         """Return a verb of the home that was opened here; None if it was not."""
@@ -280,15 +298,15 @@ class RemoteHome:
         """Return what a verb returns that needs no `await`."""
         if method := self.here(name):
             return method(*args, **kwargs)
-        request, _ = _request(name, args, kwargs)
+        request, _ = _request(name, args, kwargs, self.sent)
         frame = self._transport.frame_now(request, name, self.hello.pid)
-        return decode(frame["result"], trusted=True)
+        return self.received(decode(frame["result"], trusted=True))
 
     async def _answers(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AsyncGenerator[tuple[bool, Any], None]:
         """Yield what the other process answers, each with whether it is an item of several."""
-        request, callbacks = _request(name, args, kwargs)
+        request, callbacks = _request(name, args, kwargs, self.sent)
         frames = self._transport.frames(request, name, self.hello.pid)
         async with aclosing(frames):
             async for frame in frames:
@@ -297,9 +315,9 @@ class RemoteHome:
                     if inspect.isawaitable(reported):
                         await reported
                 elif "item" in frame:
-                    yield True, decode(frame["item"], trusted=True)
+                    yield True, self.received(decode(frame["item"], trusted=True))
                 else:
-                    yield False, decode(frame["result"], trusted=True)
+                    yield False, self.received(decode(frame["result"], trusted=True))
 
 
 class RemoteNoun:
@@ -339,7 +357,10 @@ HOME = frozenset({"counts", "metrics", "check", "status"})
 
 
 def _request(
-    name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    convert: Callable[[Any], Any],
 ) -> tuple[dict[str, Any], dict[Any, Callable[..., Any]]]:
     """Return a call as it is sent, and the functions among its arguments by their place."""
     named = [*enumerate(args), *kwargs.items()]
@@ -348,9 +369,12 @@ def _request(
     }
     request = {
         "call": name,
-        "args": [None if place in callbacks else encode(part) for place, part in enumerate(args)],
+        "args": [
+            None if place in callbacks else encode(part, convert) for place, part in enumerate(args)
+        ],
         "kwargs": {
-            place: None if place in callbacks else encode(part) for place, part in kwargs.items()
+            place: None if place in callbacks else encode(part, convert)
+            for place, part in kwargs.items()
         },
         "callbacks": [
             [place, inspect.iscoroutinefunction(function)] for place, function in callbacks.items()

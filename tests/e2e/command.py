@@ -339,8 +339,8 @@ class Terminal:
 class _TogetherServer(OpenAIServer):
     """A model server that answers nobody before so many requests have come."""
 
-    def __init__(self, respond: Respond, together: int) -> None:
-        super().__init__(respond)
+    def __init__(self, respond: Respond, together: int, latency: float) -> None:
+        super().__init__(respond, latency=latency)
         self._missing = together
         self._all_came = asyncio.Event()
 
@@ -355,8 +355,8 @@ class _TogetherServer(OpenAIServer):
 class ModelServer:
     """The misbehaving model server in a thread, for tests that wait for commands."""
 
-    def __init__(self, together: int = 1) -> None:
-        self._server = _TogetherServer(self._respond, together)
+    def __init__(self, together: int = 1, latency: float = 0.0) -> None:
+        self._server = _TogetherServer(self._respond, together, latency)
         self._asked = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

@@ -192,7 +192,7 @@ def test_a_home_that_is_open_is_not_given_to_the_system(asterism: Command, syste
 
 def test_launchd_gets_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    unit = launchd_unit(Options(data=tmp_path / "data"))
+    unit = launchd_unit(Options(data=tmp_path / "data"), "up")
     agent = plistlib.loads(unit.text)
     assert agent["ProgramArguments"][-4:] == [
         "--data",

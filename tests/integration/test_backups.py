@@ -8,6 +8,8 @@ import contextlib
 import errno
 import io
 import os
+import re
+import shutil
 import stat
 import tarfile
 import zlib
@@ -19,9 +21,11 @@ from typing import Any
 from unittest import mock
 
 import orjson
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.sql import SQL, Identifier
 
 from asterism import Asterism, NotAllowed
 from asterism.app import backup_file
@@ -56,6 +60,7 @@ from asterism.permissions import Actor
 from asterism.store.database import Database, load_migrations
 from asterism.store.events import Event, append, home_chain
 from asterism.store.forgetting import DATA_FILES
+from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import RESTORING, open_sqlite
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
@@ -1118,6 +1123,82 @@ async def test_an_upgrade_says_where_the_copy_from_before_is(tmp_path: Path):
         assert copy.schema == older[-1].number
     async with open_home(tmp_path) as home:
         assert len(await home.notices.list()) == 1
+
+
+@pytest.mark.promise("A6")
+async def test_the_copy_from_before_an_upgrade_is_verified_and_brought_back(tmp_path: Path):
+    older, data = load_migrations()[:-1], tmp_path / "data"
+    database = await open_sqlite(data, migrations=older)
+    await leave_something(database)
+    await database.close()
+    async with open_home(data) as home:
+        await home.agents.create("made-since")
+        [copy] = await home.backups.list()
+        assert (await home.backups.verify(copy.path)).contents["events"] == 1
+    with pytest.raises(Conflict, match="Add --replace"):
+        await restore_backup(copy.path, data, environ={})
+    done = await restore_backup(copy.path, data, replace=True, environ={})
+    assert (done.report.backup.kind, done.report.backup.schema) == ("upgrade", older[-1].number)
+    assert done.moved_to is not None
+    assert (Path(done.moved_to) / "asterism.db").exists()
+    database = await open_sqlite(data, migrations=older)
+    assert await database.read(lambda tx: tx.all("SELECT kind FROM events")) == [("agent.created",)]
+    await database.close()
+    async with open_home(data) as home:  # and up again
+        assert await home.agents.list() == []
+        assert len(await home.backups.list()) == 2
+    # One that is cut off is refused, and what is there stays.
+    broken = tmp_path / "broken.db"
+    shutil.copyfile(copy.path, broken)
+    os.truncate(broken, 20_000)
+    with pytest.raises(AsterismError):
+        await restore_backup(broken, data, replace=True, environ={})
+    async with open_home(data) as home:
+        assert await home.agents.list() == []
+
+
+@pytest.mark.promise("A6")
+async def test_without_a_sound_copy_there_is_no_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    older = load_migrations()[:-1]
+    database = await open_sqlite(tmp_path, migrations=older)
+    await leave_something(database)
+    await database.close()
+
+    def fewer(path: Path, query: str) -> list[Any]:
+        return [("ok",)] if "integrity" in query else [(0,)]
+
+    monkeypatch.setattr("asterism.store.sqlite.read_file", fewer)
+    with pytest.raises(AsterismError, match=r"not healthy \(rows of .* The schema was not changed"):
+        async with open_home(tmp_path):
+            pass
+    monkeypatch.undo()
+    database = await open_sqlite(tmp_path, migrations=older)
+    await database.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.promise("A6")
+async def test_postgresql_is_copied_before_an_upgrade(tmp_path: Path):
+    older = load_migrations()[:-1]
+    with postgres_server().database(empty=True) as url:
+        database = await open_postgres(url, migrations=older)
+        await leave_something(database)
+        await database.close()
+        async with open_home(tmp_path, settings={"store.url": url}) as home:
+            [notice] = await home.notices.list()
+            found = re.search(r"asterism_snapshot_\w+", notice.text)
+            assert found is not None
+            await home.agents.create("made-since")
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as raw:
+            await raw.execute("ALTER SCHEMA public RENAME TO asterism_newer")
+            renamed = SQL("ALTER SCHEMA {} RENAME TO public").format(Identifier(found[0]))
+            await raw.execute(renamed)
+        database = await open_postgres(url, migrations=older)
+        kinds = await database.read(lambda tx: tx.all("SELECT kind FROM events"))
+        assert kinds == [("agent.created",)]
+        await database.close()
 
 
 async def test_a_backup_of_an_earlier_schema_is_restored_as_it_was(tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from importlib.util import find_spec
@@ -37,8 +38,11 @@ from asterism.api.endpoints import (
 from asterism.api.limits import ANSWER_HEADERS, Limiter, Origins, RateLimit
 from asterism.api.openai import openai_routes
 from asterism.api.openapi import document, page
+from asterism.api.requests import EndedRequests, ObservedRequests, ServerStop
 from asterism.api.rest import ENDPOINTS
+from asterism.api.tls import TlsFiles, check_exposed, tls_of
 from asterism.errors import AsterismError, BadRequest, Conflict, InvalidInput
+from asterism.store.database import end_tasks
 from asterism.telemetry.redaction import redact
 from asterism.types.agents import new_id
 from asterism.views import problem_of
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
 
     from asterism.api.mcp_transport import McpApplication
     from asterism.app import Asterism
+    from asterism.config import ApiSettings
 
 _log = logging.getLogger(__name__)
 
@@ -86,6 +91,54 @@ class _Quiet(uvicorn.Server):
         yield
 
 
+_FIRST_FD = 3
+"""The first descriptor that a service manager hands over (`man 3 sd_listen_fds`)."""
+
+
+def inherited_socket(environ: Mapping[str, str]) -> socket.socket | None:
+    """Return the socket that systemd, or whoever started this, listens at for it; None if none."""
+    if environ.get("LISTEN_PID") != str(os.getpid()):
+        return None
+    if environ.get("LISTEN_FDS") != "1":
+        raise InvalidInput(
+            f"LISTEN_FDS is {environ.get('LISTEN_FDS')!r}; asterism takes one socket, so name one "
+            "ListenStream in the socket unit. Nothing was started."
+        )
+    try:
+        return socket.socket(fileno=_FIRST_FD)
+    except OSError as error:
+        raise InvalidInput(
+            f"LISTEN_FDS promises a socket as descriptor {_FIRST_FD}, which is none "
+            f"({error.strerror}). Start it from a socket unit. Nothing was started."
+        ) from None
+
+
+@contextlib.contextmanager
+def listening_socket(
+    settings: ApiSettings, environ: Mapping[str, str], *, others: int = 0
+) -> Generator[tuple[socket.socket, TlsFiles | None], None, None]:
+    """Give the socket that the settings name, or an inherited one, and what is used for TLS.
+
+    Args:
+        settings: Where to listen, and how.
+        environ: The environment, which tells of an inherited socket.
+        others: How many ports after the wanted one may be taken in its place.
+    """
+    tls = tls_of(settings)
+    taken = inherited_socket(environ) or _bind_first(settings.host, settings.port, others)
+    with taken:
+        check_exposed(taken.getsockname()[0], tls, settings)
+        yield taken, tls
+
+
+def _bind_first(host: str, port: int, others: int) -> socket.socket:
+    """Take a port, or the first free one after it."""
+    for number in range(port, min(port + others, 65_535)):
+        with contextlib.suppress(Conflict):
+            return bind(host, number)
+    return bind(host, min(port + others, 65_535))
+
+
 class Server:
     """Serves a home until left; use it as an async context manager."""
 
@@ -94,10 +147,26 @@ class Server:
         home: Asterism,
         taken: socket.socket,
         problems: Callable[[], Sequence[str]],
+        *,
+        tls: TlsFiles | None = None,
+        grace: float = _PATIENCE,
     ) -> None:
-        """Make a server at a port that was taken; `problems` are told by `/health`."""
+        """Make a server at a port that was taken.
+
+        Args:
+            home: The home that it serves.
+            taken: A socket that is bound.
+            problems: Told by `/health`.
+            tls: What is used for TLS; None: it is served without.
+            grace: Seconds that requests under way have when it stops.
+        """
+        self._home = home
         self._socket = taken
-        self._app = HttpApplication(home, problems)
+        self._tls = tls
+        self._grace = grace
+        self._stop = ServerStop()
+        self._app = HttpApplication(home, problems, self._stop)
+        api = home.settings.api
         config = uvicorn.Config(
             self._app,
             log_config=None,
@@ -107,29 +176,62 @@ class Server:
             http=HttpConnection,
             ws="none",
             h11_max_incomplete_event_size=MAX_HEAD,
-            timeout_graceful_shutdown=int(_PATIENCE),
+            # Without a proxy, these headers are words of whoever asks.
+            proxy_headers=api.behind_proxy,
+            forwarded_allow_ips=[*api.trusted_proxies],
+            timeout_graceful_shutdown=int(grace + _PATIENCE),
+            ssl_context_factory=None if tls is None else lambda _, __: tls.context,
         )
         self._server = _Quiet(config)
         self._serving: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
         """Where it listens."""
         host, port = self._socket.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def __aenter__(self) -> Self:
         # From here on the kernel takes connections, so that nobody is turned away meanwhile.
-        self._socket.listen(1_024)
+        self._socket.listen(_BACKLOG)
         self._serving = asyncio.create_task(self._server.serve([self._socket]))
+        if self._tls is not None:
+            self._renewing = asyncio.create_task(self._read_certificates(self._tls))
+        self._home.listens_at(self.url)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._home.listens_at(None)
+        # A load balancer sees this first, and sends no more while others can still be answered.
+        self._stop.is_begun = True
+        await asyncio.sleep(self._home.settings.api.drain)
         self._server.should_exit = True
+        self._stop.begin()
         await self._app.close()
+        if self._renewing is not None:
+            await end_tasks([self._renewing])
         if self._serving is not None:
+            await asyncio.wait([self._serving], timeout=self._grace)
+            if not self._serving.done():
+                self._stop.cut_off()
             await self._serving
         self._socket.close()
+
+    async def _read_certificates(self, tls: TlsFiles) -> None:
+        """Use renewed certificates for new connections; keep the old ones if those are broken."""
+        while True:
+            await asyncio.sleep(_LOOK_FOR_CERTIFICATES)
+            try:
+                if await asyncio.to_thread(tls.read_again):
+                    _log.warning("%s has changed and is in use", tls.certificate)
+            except InvalidInput as error:
+                _log.error("%s The certificate from before stays in use.", error.message)
+
+
+_BACKLOG = 2_048
+_LOOK_FOR_CERTIFICATES = 60.0
 
 
 class HttpApplication:
@@ -139,10 +241,18 @@ class HttpApplication:
         self,
         home: Asterism,
         problems: Callable[[], Sequence[str]] = tuple,
+        stop: ServerStop | None = None,
     ) -> None:
-        """Make it; `problems` returns what `/health` tells beside what it finds."""
+        """Make it.
+
+        Args:
+            home: The home that it shows.
+            problems: Returns what `/health` tells beside what it finds.
+            stop: Says whether the server stops.
+        """
         self._home = home
         self._problems = problems
+        self._stop = stop or ServerStop()
         self._limiter = Limiter(lambda: home.settings.api.requests_per_minute)
         self._mcp = self._make_mcp()
         routes: list[BaseRoute] = [
@@ -159,7 +269,9 @@ class HttpApplication:
             exception_handlers={HTTPException: _http_problem},
             middleware=[
                 Middleware(RequestIds),
+                Middleware(ObservedRequests, telemetry=home.telemetry, routes=routes),
                 Middleware(RequestChecks, hosts=lambda: home.settings.api.hosts),
+                Middleware(EndedRequests, stop=self._stop),
                 Middleware(_Compression, minimum_size=1_000),
             ],
         )
@@ -194,7 +306,7 @@ class HttpApplication:
         return JSONResponse(found, 200 if fit else 503, {"cache-control": "no-store"})
 
     async def _ready(self, _: Request) -> JSONResponse:
-        fit = (await _health(self._home, ()))[1]
+        fit = not self._stop.is_begun and (await _health(self._home, ()))[1]
         return JSONResponse({"ready": fit}, 200 if fit else 503, {"cache-control": "no-store"})
 
     async def _metrics(self, request: Request) -> Response:

@@ -66,7 +66,7 @@ from asterism.types.turns import (
 
 if TYPE_CHECKING:
     from asterism.app.archive import AgentArchive, Archive
-    from asterism.app.blocks import AgentBlocks
+    from asterism.app.blocks import AgentBlocks, Blocks
 
 _log = logging.getLogger(__name__)
 
@@ -78,10 +78,10 @@ DEFAULT_SYSTEM = (
 
 
 @dataclass(frozen=True, slots=True)
-class _AgentParts:
+class AgentParts:
     """What the nouns of an agent need, for an actor."""
 
-    session: Session
+    blocks: Callable[[], Blocks]
     search: Search
     archive: Callable[[], Archive]
     default_model: Callable[[], str]
@@ -92,7 +92,7 @@ class Agent(AgentRecord):
     """An agent of an open home: its record and its verbs."""
 
     _agents: Agents = field(kw_only=True, repr=False, compare=False)
-    _parts: _AgentParts = field(kw_only=True, repr=False, compare=False)
+    _parts: AgentParts = field(kw_only=True, repr=False, compare=False)
 
     async def ask(self, text: str, **options: Any) -> Outcome:
         """Send a message and wait for the answer; `Agents.send` has the options."""
@@ -138,9 +138,9 @@ class Agent(AgentRecord):
     @property
     def blocks(self) -> AgentBlocks:
         """The blocks that this agent sees: `await agent.blocks["human"].append("Has a cat.")`."""
-        from asterism.app.blocks import AgentBlocks, Blocks
+        from asterism.app.blocks import AgentBlocks
 
-        return AgentBlocks(Blocks(self._parts.session), self)
+        return AgentBlocks(self._parts.blocks(), self)
 
     @property
     def archive(self) -> AgentArchive:
@@ -148,6 +148,12 @@ class Agent(AgentRecord):
         from asterism.app.archive import AgentArchive
 
         return AgentArchive(self._parts.archive(), self)
+
+
+def bound_agent(record: AgentRecord, verbs: Agents, parts: AgentParts) -> Agent:
+    """Return a record as an agent that can be talked to."""
+    values = [getattr(record, name) for name in _RECORD_FIELDS]
+    return Agent(*values, _agents=verbs, _parts=parts)
 
 
 _RECORD_FIELDS = tuple(field.name for field in fields(AgentRecord))
@@ -181,7 +187,14 @@ class Agents:
     ) -> None:
         self._engine = engine
         self._session = session
-        self._parts = _AgentParts(session, search, archive, lambda: engine.settings.default_model)
+        self._parts = AgentParts(
+            self._blocks, search, archive, lambda: engine.settings.default_model
+        )
+
+    def _blocks(self) -> Blocks:
+        from asterism.app.blocks import Blocks
+
+        return Blocks(self._session)
 
     # -- which there are -------------------------------------------------------------------------
 
@@ -196,9 +209,7 @@ class Agents:
 
     def _bind(self, record: AgentRecord) -> Agent:
         """Return a record as an agent that can be talked to."""
-        return Agent(
-            *[getattr(record, name) for name in _RECORD_FIELDS], _agents=self, _parts=self._parts
-        )
+        return bound_agent(record, self, self._parts)
 
     async def create(
         self,
@@ -469,8 +480,9 @@ class Agents:
     ) -> AsyncGenerator[Signal, None]:
         """Yield the signals of all turns of an agent, or of all agents, after the signal `after`.
 
-        If the log of signals does not reach back that far, the turns that ended since are told from
-        the journal first, after a signal `gap`.
+        If the log of signals does not reach back that far, or is that of another process, the turns
+        that ended since are told from the journal first, after a signal `gap`; one that ended just
+        before `after` may be told again.
         """
         agent_id = ALL_AGENTS if agent is None else await self._session.id_of(agent)
         hub, visible = self._engine.hub, set[str]()

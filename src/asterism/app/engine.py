@@ -81,6 +81,8 @@ class Engine:
         self.toolbox = toolbox
         self.clock = clock
         self.opened_at_ms = clock()
+        self.address: str | None = None
+        """Where the HTTP API of this process listens, if it does."""
         self.hub = Hub()
         self.telemetry = Telemetry()
         self.authorities = LiveAuthority(settings, authority_of)

@@ -97,6 +97,8 @@ class HomeStatus:
     approvals: int
     """Questions that wait for an answer."""
     halt: Halt | None
+    address: str | None = None
+    """Where the HTTP API of that process listens, if it does."""
 
     started_at = Moment()
 
@@ -323,6 +325,7 @@ class Home:
             len(await self.turns.unfinished()),
             len(await self.approvals.list()),
             await self.halts.current(),
+            engine.address,
         )
 
     async def metrics(self, accept: str = "") -> tuple[bytes, str]:
@@ -337,6 +340,12 @@ class Home:
             now=engine.clock(),
             accept=accept,
         )
+
+
+def nouns() -> frozenset[str]:
+    """Return the nouns of a home, such as `agents`."""
+    members = vars(Home).items()
+    return frozenset(name for name, value in members if isinstance(value, cached_property))
 
 
 def actor_of(home: Home) -> Actor:
@@ -402,6 +411,10 @@ class Asterism(Home):
         """End the session of the web page with this secret."""
         await self._engine.access.log_out(secret)
 
+    def listens_at(self, address: str | None) -> None:
+        """Note where the HTTP API of this process listens; None: it does not any more."""
+        self._engine.address = address
+
     async def ensure_default_token(self) -> str:
         """Make the token `default` at the first start; return what a person should know."""
         return await ensure_default_token(self.tokens, self._session)
@@ -419,7 +432,8 @@ class Asterism(Home):
 
     async def greet(self, *, work: bool) -> dict[str, Any]:
         """Return what a client must know; with `work`, turns are taken here from now on."""
-        if work:
+        # On PostgreSQL, whoever started this process has said whether it takes turns.
+        if work and not self._engine.database.distributed:
             await self.start_working()
         settings = self.settings
         return {
@@ -545,21 +559,32 @@ class Asterism(Home):
             await home._close(grace)
 
     @staticmethod
-    def connect(url: str, token: str | None = None) -> AbstractAsyncContextManager[Asterism]:
-        """Use a home that runs elsewhere: `async with Asterism.connect(url, token) as home:`.
+    def connect(
+        target: str | Path | None = None, token: str | None = None
+    ) -> AbstractAsyncContextManager[Asterism]:
+        """Use a home that runs in another process: `async with Asterism.connect(…) as home:`.
 
         It has the same nouns and verbs. What needs the process that runs it, such as its settings,
         is not there.
 
         Args:
-            url: Where `asterism serve` listens.
-            token: A token of the owner; without one, that of the environment variable
+            target: Where `asterism serve` listens, such as `https://home.example.org`, or a data
+                directory that a process of this user has open; None: the usual one.
+            token: For an address: a token of the owner; None: that of the environment variable
                 ASTERISM_TOKEN.
-        """
-        from asterism.app.remote import connected
 
-        secret = token or os.environ.get("ASTERISM_TOKEN", "")
-        return cast("AbstractAsyncContextManager[Asterism]", connected(url, secret))
+        Raises:
+            HomeLost: Nobody has the home open, or it cannot be reached.
+        """
+        from asterism.app.remote import connected_to
+
+        home = connected_to(target, token, os.environ, nouns())
+        return cast("AbstractAsyncContextManager[Asterism]", home)
+
+    @classmethod
+    def connect_sync(cls, target: str | Path | None = None, token: str | None = None) -> SyncHome:
+        """Use a home that runs in another process from a script: `connect` without `await`."""
+        return SyncHome(lambda: cls.connect(target, token))
 
     @classmethod
     def open_sync(cls, data: Path | str | None = None, **options: Any) -> SyncHome:

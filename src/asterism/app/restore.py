@@ -24,6 +24,8 @@ from asterism.app.backups import (
     absolute,
     extract,
     inspect_backup,
+    inspect_copy,
+    is_copy,
     run_stoppable,
 )
 from asterism.config import Settings, data_directory, load
@@ -82,6 +84,8 @@ async def restore_backup(
     file = absolute(path)
     try:
         with locked(place):
+            if await asyncio.to_thread(is_copy, file):
+                return await _restore_copy(file, place, replace=replace, despite=despite_flaws)
             restoring = _Restoring(file, place, variables, store, Reporter(progress))
             return await restoring.run(passphrase, replace=replace, despite_flaws=despite_flaws)
     except OSError as error:
@@ -90,6 +94,45 @@ async def restore_backup(
             'disk and the rights of the directory, then run "asterism backup restore" again; what '
             f"was there before is there, or in {place / _ASIDE}…."
         ) from error
+
+
+async def _restore_copy(file: Path, place: Path, *, replace: bool, despite: bool) -> RestoreReport:
+    """Put the database from before an upgrade back; the other files of the home stay."""
+    there = await asyncio.to_thread(os.listdir, place)
+    former = [place / name for name in sorted(there) if name.startswith(DATABASE)]
+    if former and not replace:
+        raise Conflict(
+            f"{place} has a database. Add --replace: it is moved aside and kept. Nothing was "
+            "restored."
+        )
+    stage = place / RESTORING
+    shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir(mode=0o700)
+    try:
+        report = await inspect_copy(file, stage)
+        if report.problems and not despite:
+            raise BackupError(
+                f"The audit log in {file.name} is not as it was written ({report.problems[0]}). "
+                "Take another copy, or add --despite-flaws. Nothing was restored."
+            )
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        raise
+    aside = None
+    if former:
+        aside = place / f"{_ASIDE}{to_datetime(now_ms()).strftime('%Y%m%dT%H%M%S%fZ')}"
+        aside.mkdir(mode=0o700)
+        for entry in former:  # the database before its log
+            entry.rename(aside / entry.name)
+    (stage / DATABASE).rename(place / DATABASE)
+    _sync(place)
+    shutil.rmtree(stage)
+    note = (
+        f"Only the database was restored, with schema {report.backup.schema}. The release that has "
+        "this schema opens it as it is; a newer one brings it up to date again, after another copy."
+    )
+    moved = str(aside) if aside is not None else None
+    return RestoreReport(str(place), report, moved, (note,))
 
 
 _STAYS = re.compile(r"asterism\.lock|asterism\.log(\.\d+)?|backups|before-restore-.*|\.restoring")

@@ -537,6 +537,11 @@ class Approval(ApprovalRecord):
 _RECORD_FIELDS = tuple(field.name for field in fields(ApprovalRecord))
 
 
+def bound_approval(record: ApprovalRecord, verbs: Approvals) -> Approval:
+    """Return a record as a question that can be answered."""
+    return Approval(*[getattr(record, name) for name in _RECORD_FIELDS], _approvals=verbs)
+
+
 @dataclass(frozen=True, slots=True)
 class ApprovalDetails:
     """A question with what people want to know of it."""
@@ -569,10 +574,7 @@ class Approvals:
 
     def _bind(self, records: Sequence[ApprovalRecord]) -> builtins.list[Approval]:
         """Return records as questions that can be answered."""
-        return [
-            Approval(*[getattr(record, name) for name in _RECORD_FIELDS], _approvals=self)
-            for record in records
-        ]
+        return [bound_approval(record, self) for record in records]
 
     async def list(self) -> builtins.list[Approval]:
         """Return the questions that wait for an answer, the oldest first."""

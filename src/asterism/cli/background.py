@@ -17,6 +17,7 @@ import orjson
 from asterism.cli import log
 from asterism.cli.commands import Options, flag, open_here, open_home
 from asterism.cli.output import Grid, Result, note, plural
+from asterism.cli.serve import serve_home
 from asterism.cli.terminal import until_stopped
 from asterism.client import greet
 from asterism.errors import AsterismError, Conflict, StoreMissing
@@ -34,6 +35,8 @@ _READY_WITHIN = 120.0
 _END_WITHIN = 20.0
 """Seconds to end by itself: turns under way get half of it."""
 _LOOK_EVERY = 0.05
+_MORE_PORTS = 50
+"""How many ports after the usual one are tried where that is taken."""
 _MAX_LOG_BYTES = 20_000
 
 
@@ -43,13 +46,15 @@ class Background:
 
     pid: int
     started_at_ms: int
+    address: str | None = None
+    """Where its HTTP API listens, if it does."""
 
 
 def read_background(place: Path) -> Background | None:
     """Return the home in the background, which may have crashed; None if there is none."""
     try:
         found = orjson.loads((place / FILE).read_bytes())
-        return Background(int(found["pid"]), int(found["started_at_ms"]))
+        return Background(int(found["pid"]), int(found["started_at_ms"]), found.get("address"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -96,10 +101,16 @@ async def up(
         known = await _start(options)
         started = True
     word = "The home runs" if started else "The home runs already"
+    at = f", at {known.address}" if known.address is not None else ""
     return Result(
-        {"pid": known.pid, "since": known.started_at_ms, "started": started},
+        {
+            "pid": known.pid,
+            "since": known.started_at_ms,
+            "started": started,
+            "address": known.address,
+        },
         f"{word} in the background (process {known.pid}, since "
-        f'{local_text(known.started_at_ms)}). "asterism down" ends it.',
+        f'{local_text(known.started_at_ms)}){at}. "asterism down" ends it.',
     )
 
 
@@ -160,26 +171,52 @@ def _last_words(file: Path, before: int) -> str:
 
 async def _stay(options: Options) -> None:
     """Work until stopped; say in the data directory that this is the home in the background."""
+    from asterism.config import load
+
     place = options.place
+    file = place / FILE
+    settings = load(place, options.config, os.environ, options.settings)
+
+    def ready(address: str, token: str) -> None:
+        _write_background(file, address)
+        opened = f"The home in {place} is open to every terminal, and at {address}."
+        note(f"{opened} Ctrl-C or SIGTERM ends it. {token}".rstrip())
+
+    try:
+        if settings.api.background:
+            # A port that was chosen is that one or none; the usual one may be another home's.
+            is_chosen = "port" in settings.api.model_fields_set
+            await serve_home(
+                options,
+                settings.api,
+                others=0 if is_chosen else _MORE_PORTS,
+                grace=_END_WITHIN / 3,
+                ready=ready,
+            )
+        else:
+            await _stay_without_http(options, file)
+    finally:
+        known = read_background(place)
+        if known is not None and known.pid == os.getpid():
+            file.unlink(missing_ok=True)
+
+
+async def _stay_without_http(options: Options, file: Path) -> None:
     async with open_here(options, work=True, grace=_END_WITHIN / 2) as home:
         home.follow_configuration(log.follow)
-        token = await home.ensure_default_token()
-        file = place / FILE
-        _write_background(file)
-        opened = f"The home in {place} is open to every terminal. Ctrl-C or SIGTERM ends it."
-        note(f"{opened} {token}".rstrip())
-        try:
-            await until_stopped()
-        finally:
-            file.unlink(missing_ok=True)
+        _write_background(file, None)
+        opened = f"The home in {options.place} is open to every terminal."
+        note(f"{opened} Ctrl-C or SIGTERM ends it.")
+        await until_stopped()
         note("Stopping; running turns get a moment to finish.")
 
 
-def _write_background(file: Path) -> None:
+def _write_background(file: Path, address: str | None) -> None:
     # Whole or not at all, since others may read it at any time.
     new = file.with_suffix(".new")
+    known = {"pid": os.getpid(), "started_at_ms": now_ms(), "address": address}
     with open(new, "wb", opener=private) as output:
-        output.write(orjson.dumps({"pid": os.getpid(), "started_at_ms": now_ms()}))
+        output.write(orjson.dumps(known))
     new.replace(file)
 
 
@@ -234,7 +271,10 @@ async def _is_gone(place: Path, pid: int, within: float) -> bool:
 
 async def status(options: Options) -> Result:
     """Show whether the home runs, and what is going on in it."""
+    from asterism.app.access import DEFAULT_FILE
+
     place = options.place
+    token = place / DEFAULT_FILE
     known, holder = read_background(place), _holder(place)
     crashed = known if known is not None and known.pid != holder else None
     home, problem = await _ask(options)
@@ -245,6 +285,8 @@ async def status(options: Options) -> Result:
         "background": in_background,
         "pid": holder,
         "since": home.started_at_ms if home is not None and holder is not None else None,
+        "address": home.address if home is not None and holder is not None else None,
+        "token": str(token) if token.exists() else None,
         "data": str(place),
         "log": str(place / log.FILE),
         "model": home.model if home is not None else None,
@@ -270,7 +312,11 @@ async def _ask(options: Options) -> tuple[HomeStatus | None, str | None]:
 
 
 def _lines(shape: dict[str, Any], home: HomeStatus | None) -> list[tuple[str, str]]:
-    lines = [("home", _running(shape)), ("data", shape["data"]), ("log", shape["log"])]
+    lines = [("home", _running(shape))]
+    if shape["address"] is not None:
+        token = f"; the token is in {shape['token']}" if shape["token"] else ""
+        lines.append(("address", f"{shape['address']}{token}"))
+    lines += [("data", shape["data"]), ("log", shape["log"])]
     if crashed := cast("Background | None", shape["crashed"]):
         since = local_text(crashed.started_at_ms)
         text = (

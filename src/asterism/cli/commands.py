@@ -112,6 +112,11 @@ class Options:
             self.url or outer.url,
         )
 
+    def with_settings(self, settings: Mapping[str, object]) -> Options:
+        """Return these options with more settings; None stands for not given."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        return replace(self, settings={**self.settings, **given})
+
     def with_cassette(self, record: Path | None, play: Path | None) -> Options:
         """Return these options with a tape to record or to play, if one is named."""
         if record is None and play is None:

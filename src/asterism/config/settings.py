@@ -903,6 +903,31 @@ class RuntimeSettings(SettingsTable):
 class ApiSettings(SettingsTable):
     """The HTTP API."""
 
+    host: str = Field(
+        default="127.0.0.1",
+        pattern=r"^[^\s/]{1,255}$",
+        description="an address or a name of this machine",
+        examples=["0.0.0.0"],  # noqa: S104 - an example of what needs TLS
+    )
+    port: int = Field(
+        default=8283, ge=0, le=65_535, description="a whole number from 0 to 65,535", examples=[443]
+    )
+    background: bool = Field(default=True, description="true or false")
+    tls_cert: str | None = Field(
+        default=None, min_length=1, description="the path of a PEM file", examples=["/etc/a.pem"]
+    )
+    tls_key: str | None = Field(
+        default=None, min_length=1, description="the path of a PEM file", examples=["/etc/a.key"]
+    )
+    behind_proxy: bool = Field(default=False, description="true or false")
+    trusted_proxies: tuple[str, ...] = Field(
+        default=("127.0.0.1", "::1"),
+        strict=False,
+        description='a list of addresses or networks, such as ["10.0.0.0/8"],',
+    )
+    drain: float = Field(
+        default=0.0, ge=0, le=300, description="a number of seconds from 0 to 300", examples=[10]
+    )
     requests_per_minute: Count = 600_000
     hosts: tuple[str, ...] = Field(
         default=(), strict=False, description='a list of names, such as ["home.example.org"],'

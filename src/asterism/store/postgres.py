@@ -264,6 +264,14 @@ class Postgres:
                     "INSERT INTO {copy} SELECT * FROM {table}",
                 ):
                     await raw.execute(SQL(statement).format(**names))
+                counts = "SELECT (SELECT COUNT(*) FROM {copy}), (SELECT COUNT(*) FROM {table})"
+                found = await (await raw.execute(SQL(counts).format(**names))).fetchone()
+                if found is None or found[0] != found[1]:
+                    raise StoreDamaged(
+                        f"The copy of the table {table} from before the upgrade does not have all "
+                        "its rows. Look at the server's log and start again. The schema was not "
+                        "changed."
+                    )
         return schema
 
     def for_constellation(self, name: str) -> Database:

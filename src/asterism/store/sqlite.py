@@ -314,6 +314,7 @@ class SQLite:
             # SQLite writes into an empty file, and keeps its mode.
             unfinished.touch(mode=0o600)
             raw.execute("VACUUM INTO ?", (str(unfinished),))
+            self._check_copy(raw, unfinished)
             fd = os.open(unfinished, os.O_RDONLY)
             os.fsync(fd)
             os.close(fd)
@@ -322,6 +323,23 @@ class SQLite:
             return copy
         except OSError as error:
             raise self._explain_os(error) from error
+
+    def _check_copy(self, raw: apsw.Connection, copy: Path) -> None:
+        """Raise `StoreDamaged` unless a copy is healthy and has as many rows as the original."""
+        faults = [str(row[0]) for row in read_file(copy, "PRAGMA integrity_check(1)")]
+        if faults == ["ok"]:
+            tables = (
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'"
+            )
+            for (table,) in raw.execute(tables).fetchall():
+                count = f'SELECT COUNT(*) FROM "{table}"'
+                if raw.execute(count).fetchall() != read_file(copy, count):
+                    faults = [f"rows of {table} are missing"]
+        if faults != ["ok"]:
+            raise StoreDamaged(
+                f"The copy from before the upgrade, {copy}, is not healthy ({faults[0]}). Look at "
+                "the disk and start again. The schema was not changed."
+            )
 
     def for_constellation(self, name: str) -> Database:
         """Return the same database with transactions of another constellation."""

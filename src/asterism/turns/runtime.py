@@ -877,6 +877,7 @@ class Bridge:
         self._me = new_id("proc")
         self._place = database.constellation
         self._outgoing: list[tuple[str, str]] = []
+        self._announced: dict[str, float] = {}
         self._ready = asyncio.Event()
         self._urgent = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -894,17 +895,30 @@ class Bridge:
         self._hub.announce = self._announce
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._remind())]
         # The others tell whom they watch, so that turns are shown to them from the first on.
-        self._announce(_WHO_WATCHES)
+        self._announce_soon(_WHO_WATCHES)
 
     async def stop(self) -> None:
         """Stop carrying."""
         self._hub.forward = self._hub.announce = None
         await end_tasks([*self._tasks, *self._telling])
 
-    def _announce(self, agent_id: str) -> None:
-        """Tell the others at once whom somebody watches here: a turn may begin any moment."""
+    async def _announce(self, agent_id: str) -> None:
+        """Tell the others whom somebody watches here, before anything else that they are told."""
+        now = time.monotonic()
+        if now - self._announced.get(agent_id, -_ANNOUNCE) < _ANNOUNCE:
+            return
+        self._announced[agent_id] = now
+        payload = self._watching(agent_id)
+        with contextlib.suppress(AsterismError):
+            await self._database.write(lambda tx: tx.notify("watching", payload))
+
+    def _announce_soon(self, agent_id: str) -> None:
+        """Tell the others the same without waiting for it."""
         self._urgent = True
-        self._put("watching", f"{self._me} {self._place} {agent_id}")
+        self._put("watching", self._watching(agent_id))
+
+    def _watching(self, agent_id: str) -> str:
+        return f"{self._me} {self._place} {agent_id}"
 
     def _put(self, topic: str, payload: str) -> None:
         self._outgoing.append((topic, payload))
@@ -953,8 +967,10 @@ class Bridge:
             self._announce_all()
 
     def _announce_all(self) -> None:
-        for agent_id in self._hub.watched_agents():
-            self._announce(agent_id)
+        watched = self._hub.watched_agents()
+        for agent_id in watched:
+            self._announce_soon(agent_id)
+        self._announced = dict.fromkeys(watched, time.monotonic())
 
     def _on_signal(self, payload: str) -> None:
         sender, place, agent_id, turn_id, kind, data = orjson.loads(payload)
@@ -995,7 +1011,7 @@ class Bridge:
     def catch_up(self) -> None:
         """Have watchers told what was notified while nobody listened here."""
         self._in_background(self._tell_missed(self._heard_at))
-        self._announce(_WHO_WATCHES)
+        self._announce_soon(_WHO_WATCHES)
 
     async def _tell_missed(self, since: int) -> None:
         with contextlib.suppress(AsterismError):
@@ -1031,6 +1047,8 @@ async def signals_of_turn(
 ) -> AsyncGenerator[Signal, None]:
     """Hand something in and yield the signals of its turn, `ended` or `parked` the last."""
     hub.keep(agent_id)
+    if hub.announce is not None:
+        await hub.announce(agent_id)
     signals = hub.watch(agent_id)
     first = asyncio.ensure_future(anext(signals))
     await asyncio.sleep(0)  # the watch has begun before anything is handed in
@@ -1038,18 +1056,25 @@ async def signals_of_turn(
     try:
         receipt = await hand_in()
         ended = asyncio.ensure_future(wait(receipt))
-        while True:
-            await asyncio.wait({first, ended}, return_when=asyncio.FIRST_COMPLETED)
+        until: float | None = None
+        is_seen = False
+        while until is None or first.done() or time.monotonic() < until:
+            if until is None:
+                await asyncio.wait({first, ended}, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.wait({first}, timeout=until - time.monotonic())
             if first.done():
                 signal = first.result()
                 if signal.turn_id == receipt.turn_id:
-                    if signal.kind not in ("ended", "parked"):
-                        yield signal
-                    else:
+                    is_seen = True
+                    if signal.kind in ("ended", "parked"):
                         break
+                    yield signal
                 first = asyncio.ensure_future(anext(signals))
-            elif ended.done():
-                break
+            elif until is None and ended.done():
+                # What another process publishes may come after the notice that a turn has ended.
+                is_elsewhere = hub.forward is not None and (is_seen or not receipt.duplicate)
+                until = time.monotonic() + (_SIGNAL_PATIENCE if is_elsewhere else 0.0)
         outcome = await ended
         yield last_signal(outcome)
     finally:

@@ -144,8 +144,8 @@ class Hub:
         """When watchers were last told that a turn has ended or waits, by its id."""
         self.forward: Callable[[Signal], None] | None = None
         """Set where signals must reach other processes."""
-        self.announce: Callable[[str], None] | None = None
-        """Set where other processes must know whom somebody watches."""
+        self.announce: Callable[[str], Awaitable[None]] | None = None
+        """Set where other processes must know whom somebody watches; on return they do."""
 
     def is_watched(self, agent_id: str) -> bool:
         """Tell whether somebody watches an agent or all of them, or did a short while ago."""
@@ -226,10 +226,10 @@ class Hub:
         """
         log = self._log(agent_id)
         log.watchers += 1
-        if self.announce is not None:
-            self.announce(agent_id)
         place = self._count if after is None or not self.knows(agent_id, after) else _number(after)
         try:
+            if self.announce is not None:
+                await self.announce(agent_id)
             while True:
                 if place + 1 < log.first:
                     place = log.first - 1
