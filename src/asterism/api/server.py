@@ -33,6 +33,7 @@ from asterism.api.endpoints import (
     fault_answer,
     problem_answer,
 )
+from asterism.api.idempotency import answer_once
 from asterism.api.limits import Limiter, Origins, RateLimit
 from asterism.api.openai import openai_routes
 from asterism.api.openapi import document, page
@@ -211,7 +212,7 @@ def rest_application(home: Asterism) -> Starlette:
     routes: list[BaseRoute] = [
         Route("/openapi.json", openapi),
         Route("/docs", docs),
-        Route("/call", call_route(home), methods=["POST"]),
+        Route("/call", call_route(), methods=["POST"]),
     ]
     by_path: dict[str, dict[str, ApiEndpoint]] = {}
     for one in ENDPOINTS:
@@ -219,14 +220,13 @@ def rest_application(home: Asterism) -> Starlette:
     routes += [
         Route(path, _handler(methods), methods=[*methods]) for path, methods in by_path.items()
     ]
-    return Starlette(
-        routes=routes,
-        exception_handlers={HTTPException: _http_problem},
-    )
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http_problem})
+    app.state.server = home
+    return app
 
 
-OPEN_PATHS = ("/api/openapi.json", "/api/docs")
-"""What needs no token: how the API is used."""
+OPEN_PATHS = ("/api/openapi.json", "/api/docs", "/api/login")
+"""What needs no token: how the API is used, and how somebody without one logs in."""
 _DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
@@ -240,7 +240,11 @@ def _handler(methods: Mapping[str, ApiEndpoint]) -> Callable[[Request], Awaitabl
             call = await call_of(request, one)
             if one.upload:  # before any of it is read
                 await call.home.check_verb(one.verb)
-            return answer_of(one, await one.run(call))
+
+            async def done() -> Response:
+                return answer_of(one, await one.run(call))
+
+            return await answer_once(call, one, done)
         except AsterismError as error:
             return problem_answer(error, own)
         except HTTPException as error:  # of a form that cannot be read
