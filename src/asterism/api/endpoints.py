@@ -343,6 +343,10 @@ async def events_of(
                     signal = upcoming.result()
                 except StopAsyncIteration:
                     return
+                except AsterismError as error:
+                    # The answer has begun, so that its status cannot tell it any more.
+                    yield event_bytes("", "error", {**problem(error), "status": status_of(error)})
+                    return
                 finally:
                     upcoming = None
                 yield event_bytes(signal.id, signal.kind, view(signal))

@@ -35,6 +35,7 @@ from asterism.config.load import Reload
 from asterism.errors import InvalidInput, NotAllowed, NotFound
 from asterism.memory.forgetting import ForgetReceipt, Forgetting
 from asterism.memory.schemas import read_schema
+from asterism.store.messages import archived_agent
 from asterism.store.passages import PassageEdit
 from asterism.types.agents import (
     AgentRecord,
@@ -373,6 +374,8 @@ async def ask_agent(call: ApiCall) -> Any:
 async def stream_message(call: ApiCall) -> Any:
     """Hand in a message and stream what happens in its turn."""
     agent = await call.home.agents.get(call.path["agent"])
+    if agent.archived_at_ms is not None:
+        raise archived_agent(agent.name)
     return events_of(call.home.agents.stream(agent, call.body.text, **_options(call)))
 
 

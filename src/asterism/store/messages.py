@@ -104,16 +104,21 @@ async def _put(
     if row is None:
         return None
     if row[1] is not None and kind is InboxKind.MESSAGE:
-        raise Conflict(
-            f"{row[2]} is archived and takes no messages. "
-            f'"asterism agent unarchive {row[2]}" puts it back to work. Nothing was stored.'
-        )
+        raise archived_agent(row[2])
     values = (agent_id, row[0], item_id, kind.value, *rest)
     await tx.run(f"INSERT INTO inbox ({_NEW}) VALUES ({marks(len(values))})", values)
     await tx.enqueue(agent_id)
     if announce:
         await tx.notify("lane", agent_id)
     return InboxItem(*values)
+
+
+def archived_agent(name: str) -> Conflict:
+    """Return the error for a message to an agent that is archived."""
+    return Conflict(
+        f"{name} is archived and takes no messages. "
+        f'"asterism agent unarchive {name}" puts it back to work. Nothing was stored.'
+    )
 
 
 async def first(tx: Connection, agent_id: str) -> InboxItem | None:
