@@ -62,6 +62,8 @@ async def list_agents(
     empty = 'There are no agents yet. "asterism agent create" makes one.'
     if archived:
         empty = "No agent is archived."
+    elif not agents and await home.agents.list(archived=True):
+        empty = 'All agents are archived. "asterism agent list --archived" shows them.'
     return Result(agents, ItemTable(columns, agents, empty))
 
 
