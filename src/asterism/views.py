@@ -154,7 +154,7 @@ def page_of(items: Sequence[T], limit: int, cursor: Callable[[T], str]) -> Page[
 async def agent_names(home: Home) -> dict[str, str]:
     """Return the names of agents by id; of none, if the caller may not read them."""
     try:
-        return {agent.id: agent.name for agent in await home.agents.list()}
+        return {agent.id: agent.name for agent in await home.agents.list(archived=None)}
     except NotAllowed:
         return {}
 

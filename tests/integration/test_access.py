@@ -297,7 +297,9 @@ async def test_tokens_of_another_constellation_are_unknown(tmp_path: Path, engin
             assert await elsewhere.tokens.list() == []
             assert await elsewhere.users.list() == []
             with pytest.raises(NotAuthenticated):
-                await elsewhere.authenticate(secret)
+                await elsewhere.access.of_token(secret)
+            there = await elsewhere.authenticate(secret)
+            assert (await there.users.current()).constellation == home.database.constellation
             with pytest.raises(NotAuthenticated):
                 await elsewhere.log_in("owner", PASSWORD)
             with pytest.raises(NotAuthenticated):

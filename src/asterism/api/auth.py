@@ -39,8 +39,10 @@ class Authentication:
     """ASGI middleware: lets a request pass with `state.home`, the home as its sender may use it.
 
     A request comes with a token (`Authorization: Bearer …`, or `x-api-key`) or with the cookie of a
-    session of the web page. Beside the home, `state.token` is the token or the session, and
-    `state.csrf` the CSRF token of a session. Everything else is answered with 401.
+    session of the web page, and the home is that of its constellation. Beside the home,
+    `state.token` is the token or the session, `state.csrf` the CSRF token of a session,
+    `state.secret` what was sent and `state.asterism` the home of the owner. Everything else is
+    answered with 401.
     """
 
     def __init__(self, app: App, home: Asterism, open_paths: Iterable[str] = ()) -> None:
@@ -53,7 +55,6 @@ class Authentication:
         """
         self._app = app
         self._home = home
-        self._access = home.access
         paths = tuple(open_paths)
         self._open = frozenset(path for path in paths if not path.endswith("/") or path == "/")
         self._open_below = tuple(path for path in paths if path.endswith("/") and path != "/")
@@ -97,15 +98,19 @@ class Authentication:
         state: dict[str, Any] = scope.setdefault("state", {})
         if bearer is not None or key:
             secret = _bearer(bearer) if bearer is not None else key.decode("latin-1")
-            credential = await self._access.of_token(secret, address)
+            home = await self._home.home_of_secret(secret)
+            credential = await home.access.of_token(secret, address)
         elif (secret := _session_secret(cookies, scope["scheme"], address)) is not None:
-            credential = await self._access.of_session(secret, address)
+            home = await self._home.home_of_secret(secret)
+            credential = await home.access.of_session(secret, address)
             state["csrf"] = csrf_of(secret)
             _check_page(scope, origin, host, csrf, state["csrf"])
         else:
             raise NotAuthenticated(_NO_SECRET)
-        state["home"] = self._home.home_of(credential)
+        state["home"] = home.home_of(credential)
+        state["asterism"] = home
         state["token"] = credential.token
+        state["secret"] = secret
 
 
 def _bearer(header: bytes) -> str:
@@ -130,13 +135,18 @@ def _session_secret(cookies: bytes, scheme: str, address: str) -> str | None:
     return None
 
 
+def is_own_origin(scheme: str, origin: bytes, host: bytes) -> bool:
+    """Tell whether a page of the origin is one of the server that a request was sent to."""
+    scheme = {"ws": "http", "wss": "https"}.get(scheme, scheme)
+    own = f"{scheme}://{host.decode('latin-1')}".lower().encode("latin-1")
+    return bool(host) and origin.lower() == own
+
+
 def _check_page(scope: Scope, origin: bytes, host: bytes, csrf: bytes, wanted: str) -> None:
     """Raise `NotAllowed` unless a request that changes something is from the web page itself."""
-    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
-    own = f"{scheme}://{host.decode('latin-1')}".lower().encode("latin-1")
     if scope["type"] == "http" and scope["method"] in _SAFE:
         return
-    if not host or origin.lower() != own:
+    if not is_own_origin(scope["scheme"], origin, host):
         raise NotAllowed(
             "The request does not come from the web page of this home, or the browser does not "
             "say where it comes from. Use a token instead of the cookie. Nothing was changed."

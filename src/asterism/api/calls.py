@@ -30,11 +30,11 @@ _MAX_WAITING = 256
 """Lines that wait for a slow reader."""
 
 
-def call_route(home: Asterism) -> Callable[[Request], Any]:
-    """Return what answers calls of verbs of a home."""
-    verbs = VerbCalls(home)
+def call_route() -> Callable[[Request], Any]:
+    """Return what answers calls of verbs of the home that the caller is the owner of."""
 
     async def answer(request: Request) -> Response:
+        home: Asterism = request.state.asterism
         try:
             if not request.state.home.is_unlimited:
                 raise NotAllowed(
@@ -49,7 +49,7 @@ def call_route(home: Asterism) -> Callable[[Request], Any]:
         except AsterismError as error:
             return problem_answer(error, getattr(request.state, "request_id", ""))
         frames = _QueueFrames()
-        return EventStream(_lines(verbs, called, frames), 200, _HEADERS)
+        return EventStream(_lines(VerbCalls(home), called, frames), 200, _HEADERS)
 
     return answer
 

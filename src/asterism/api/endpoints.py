@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
     from asterism.app.home import Home
 
+OPEN = "open"
+"""In place of a verb: whoever has no token may use it, too."""
 MAX_BODY = 4 << 20
 """Bytes of a request that is not an upload."""
 MAX_DEPTH = 100
@@ -96,7 +98,7 @@ class ApiEndpoint:
     method: str
     path: str
     verb: str
-    """The verb of the home whose permission it takes, such as `agents.list`; `open` for none."""
+    """The verb of the home whose permission it takes, such as `agents.list`; `OPEN` for none."""
     run: Callable[[ApiCall], Awaitable[Any]]
     summary: str
     tag: str
@@ -109,6 +111,10 @@ class ApiEndpoint:
     """Whether it takes If-Match, and answers with an ETag."""
     media: str
     upload: bool
+    keyed: bool
+    """Whether it takes an Idempotency-Key: the same request again is not done again."""
+    repeatable: bool
+    """Whether what it does is recognised by the key, so that it can be run again."""
 
 
 ENDPOINTS: list[ApiEndpoint] = []
@@ -126,8 +132,13 @@ def endpoint(
     edits: bool = False,
     media: str = JSON,
     upload: bool = False,
+    keyed: bool | None = None,
+    repeatable: bool = False,
 ) -> Callable[[F], F]:
-    """Declare an endpoint; its first line of documentation is its summary."""
+    """Declare an endpoint; its first line of documentation is its summary.
+
+    Every POST takes an Idempotency-Key unless it says otherwise with `keyed`.
+    """
 
     def declare(run: F) -> F:
         summary = (run.__doc__ or "").strip().partition("\n")[0]
@@ -137,6 +148,8 @@ def endpoint(
             ApiEndpoint(
                 *(method, path, verb, run, summary, tag, query, body, answer),
                 *(code, edits, media, upload),
+                keyed if keyed is not None else method == "POST" and not upload,
+                repeatable,
             )
         )
         return run
@@ -235,7 +248,8 @@ async def call_of(request: Request, one: ApiEndpoint) -> ApiCall:
     body: Any = None
     if one.body is not None:
         body = _body(one.body, await read_body(request))
-    return ApiCall(request.state.home, request, dict(request.path_params), query, body)
+    home = request.state.home if one.verb != OPEN else request.app.state.server
+    return ApiCall(home, request, dict(request.path_params), query, body)
 
 
 # -- answers ---------------------------------------------------------------------------------------
@@ -377,7 +391,11 @@ async def events_of(
                 taken.set()
                 yield together
             elif collecting.done():
-                collecting.result()
+                try:
+                    collecting.result()
+                except AsterismError as error:
+                    # The answer has begun, so that its status cannot tell it any more.
+                    yield event_bytes("", "error", {**problem(error), "status": status_of(error)})
                 return
             if collecting.done():
                 ready.set()

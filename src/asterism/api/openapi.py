@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from asterism.api.endpoints import EVENTS, JSON, PROBLEM, STATUS, ApiEndpoint, NoQuery
+from asterism.api.endpoints import EVENTS, JSON, OPEN, PROBLEM, STATUS, ApiEndpoint, NoQuery
 from asterism.api.shapes import Schema, Shapes
 from asterism.version import __version__
 
@@ -91,6 +91,8 @@ def _operation(one: ApiEndpoint, shapes: Shapes) -> dict[str, Any]:
         "parameters": [*_parameters(one, shapes)],
         "responses": _responses(one, shapes),
     }
+    if one.verb == OPEN:
+        operation["security"] = []
     if one.body is not None:
         schema = _model(one.body, shapes)
         required = any(field.is_required() for field in one.body.model_fields.values())
@@ -123,6 +125,17 @@ def _parameters(one: ApiEndpoint, shapes: Shapes) -> Iterable[dict[str, Any]]:
             "required": False,
             "schema": {"type": "string"},
             "description": "The ETag of the state that is changed.",
+        }
+    if one.keyed:
+        yield {
+            "name": "idempotency-key",
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
+            "description": (
+                "A key of yours for this request, such as a UUID. The same request again with the "
+                "same key and token is answered as before within 24 hours, and not done again."
+            ),
         }
     if one.media == EVENTS and one.method == "GET":
         yield {

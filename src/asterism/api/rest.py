@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import orjson
 from pydantic import BeforeValidator, Field
 from starlette.datastructures import UploadFile
+from starlette.responses import Response
 
+from asterism.api.auth import is_loopback, is_own_origin, session_cookie
 from asterism.api.endpoints import (
     ENDPOINTS,
     EVENTS,
+    JSON,
+    OPEN,
     ApiCall,
     Body,
     Paging,
@@ -21,13 +26,16 @@ from asterism.api.endpoints import (
     events_of,
 )
 from asterism.api.shapes import ANY, Shape, list_of
-from asterism.app.authentication import AccessToken
+from asterism.app.authentication import AccessToken, Caller
 from asterism.app.configuration import ConfigCheck
+from asterism.app.constellations import Constellation
 from asterism.app.home import HomeStatus
+from asterism.app.people import Room
 from asterism.config.load import Reload
-from asterism.errors import InvalidInput, NotFound
+from asterism.errors import InvalidInput, NotAllowed, NotFound
 from asterism.memory.forgetting import ForgetReceipt, Forgetting
 from asterism.memory.schemas import read_schema
+from asterism.store.messages import archived_agent
 from asterism.store.passages import PassageEdit
 from asterism.turns.turn import id_at
 from asterism.types.agents import (
@@ -73,6 +81,7 @@ from asterism.types.turns import (
     PastMessage,
     Receipt,
     Replay,
+    ToolResult,
     TurnRecord,
     Usage,
 )
@@ -98,6 +107,9 @@ from asterism.views import (
     verification_view,
     view,
 )
+
+if TYPE_CHECKING:
+    from asterism.app import Asterism
 
 __all__ = ["ENDPOINTS"]
 
@@ -212,10 +224,18 @@ def _agent(agent: Any) -> dict[str, Any]:
     return {**view(agent), "model_in_use": agent.model_in_use}
 
 
-@endpoint("GET", "/agents", "agents.list", query=Paging, answer=list_of(AGENT))
+class AgentsQuery(Paging):
+    """Which agents."""
+
+    archived: bool = Field(
+        default=False, description="The archived ones, instead of those at work."
+    )
+
+
+@endpoint("GET", "/agents", "agents.list", query=AgentsQuery, answer=list_of(AGENT))
 async def list_agents(call: ApiCall) -> Any:
     """List the agents by name."""
-    page = _paged(await call.home.agents.list(), call.query)
+    page = _paged(await call.home.agents.list(archived=call.query.archived), call.query)
     return {**page, "items": [_agent(agent) for agent in page["items"]]}
 
 
@@ -257,6 +277,18 @@ async def edit_agent(call: ApiCall) -> Any:
 async def clone_agent(call: ApiCall) -> Any:
     """Make another agent with the same past and memory."""
     return _agent(await call.home.agents.clone(call.path["agent"], call.body.name))
+
+
+@endpoint("POST", "/agents/{agent}/archive", "agents.archive", answer=AGENT)
+async def archive_agent(call: ApiCall) -> Any:
+    """Let an agent rest: it takes no turns until it is unarchived; its memory stays."""
+    return _agent(await call.home.agents.archive(call.path["agent"]))
+
+
+@endpoint("POST", "/agents/{agent}/unarchive", "agents.unarchive", answer=AGENT)
+async def unarchive_agent(call: ApiCall) -> Any:
+    """Put an archived agent back to work."""
+    return _agent(await call.home.agents.unarchive(call.path["agent"]))
 
 
 @endpoint("DELETE", "/agents/{agent}", "agents.delete")
@@ -310,19 +342,29 @@ def _options(call: ApiCall) -> dict[str, Any]:
         raise InvalidInput(
             "images must be base64 texts of PNG, JPEG, GIF or WebP files. Nothing was stored."
         ) from None
-    external = message.external_id or call.header("idempotency-key")
+    external, key = message.external_id, call.header("idempotency-key")
+    if external is None and key is not None:
+        external = f"{call.request.state.token.id}:{key}"
     return {"external_id": external, "images": images, "schema": message.json_schema}
 
 
 @endpoint(
-    "POST", "/agents/{agent}/messages", "agents.send", body=NewMessage, answer=Receipt, status=202
+    "POST",
+    "/agents/{agent}/messages",
+    "agents.send",
+    body=NewMessage,
+    answer=Receipt,
+    status=202,
+    repeatable=True,
 )
 async def send_message(call: ApiCall) -> Any:
     """Hand in a message and return at once; it will be answered exactly once."""
     return await call.home.agents.send(call.path["agent"], call.body.text, **_options(call))
 
 
-@endpoint("POST", "/agents/{agent}/ask", "agents.ask", body=NewMessage, answer=ANSWER)
+@endpoint(
+    "POST", "/agents/{agent}/ask", "agents.ask", body=NewMessage, answer=ANSWER, repeatable=True
+)
 async def ask_agent(call: ApiCall) -> Any:
     """Hand in a message and wait for the answer."""
     agent = await call.home.agents.get(call.path["agent"])
@@ -334,6 +376,8 @@ async def ask_agent(call: ApiCall) -> Any:
 async def stream_message(call: ApiCall) -> Any:
     """Hand in a message and stream what happens in its turn."""
     agent = await call.home.agents.get(call.path["agent"])
+    if agent.archived_at_ms is not None:
+        raise archived_agent(agent.name)
     return events_of(call.home.agents.stream(agent, call.body.text, **_options(call)))
 
 
@@ -843,7 +887,7 @@ class SearchBody(Body):
     neighbours: int = Field(0, ge=0, le=20)
 
 
-@endpoint("POST", "/search", "search.__call__", body=SearchBody, answer=ANY)
+@endpoint("POST", "/search", "search.__call__", body=SearchBody, answer=ANY, keyed=False)
 async def search(call: ApiCall) -> Any:
     """Return what memory has on a query, the best first."""
     query: SearchBody = call.body
@@ -1146,6 +1190,24 @@ async def merge_people(call: ApiCall) -> Any:
     return await call.home.people.merge(call.path["person"], call.body.person)
 
 
+@endpoint("GET", "/rooms", "people.rooms", answer=list_of(Room))
+async def list_rooms(call: ApiCall) -> Any:
+    """List the rooms of channels, and who is known to be in each."""
+    return {"items": await call.home.people.rooms(), "next": None}
+
+
+@endpoint("GET", "/rooms/{room}", "people.room", answer=Room)
+async def get_room(call: ApiCall) -> Any:
+    """Return a room by its name, as `channel:room`."""
+    return await call.home.people.room(call.path["room"])
+
+
+@endpoint("DELETE", "/rooms/{room}/people/{person}", "people.leave_room")
+async def leave_room(call: ApiCall) -> None:
+    """Note that somebody has left a room."""
+    await call.home.people.leave_room(call.path["room"], call.path["person"])
+
+
 # -- tools and rules -------------------------------------------------------------------------------
 
 
@@ -1171,6 +1233,12 @@ class NewTool(Body):
     ask: bool = False
     timeout: float = Field(30.0, gt=0, le=3_600)
     audience: str = Field("owner", max_length=1_000)
+
+
+class ToolArguments(Body):
+    """What a tool is tested with."""
+
+    arguments: dict[str, Any] = Field(default_factory=dict)
 
 
 class RuleForms(Body):
@@ -1218,6 +1286,14 @@ async def register_tool(call: ApiCall) -> Any:
 async def tool_versions(call: ApiCall) -> Any:
     """List all versions of a registered tool, the newest first."""
     return {"items": await call.home.tools.versions(call.path["tool"]), "next": None}
+
+
+@endpoint(
+    "POST", "/registered-tools/{tool}/test", "tools.test", body=ToolArguments, answer=ToolResult
+)
+async def test_tool(call: ApiCall) -> Any:
+    """Run a registered tool once, in its sandbox, and return its result."""
+    return await call.home.tools.test(call.path["tool"], call.body.arguments)
 
 
 @endpoint("DELETE", "/registered-tools/{tool}", "tools.remove")
@@ -1590,7 +1666,7 @@ async def read_config(call: ApiCall) -> Any:
     return await call.home.config.read()
 
 
-@endpoint("POST", "/config/check", "config.check", body=ConfigText, answer=ConfigCheck)
+@endpoint("POST", "/config/check", "config.check", body=ConfigText, answer=ConfigCheck, keyed=False)
 async def check_config(call: ApiCall) -> Any:
     """Tell whether a text could be the configuration file."""
     return await call.home.config.check(call.body.text)
@@ -1618,6 +1694,12 @@ class NewTokenBody(Body):
     agents: list[Name] = Field(default_factory=list, max_length=1_000)
     person: str | None = Field(None, max_length=200)
     expires_at: When | None = None
+    constellation: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="Another constellation of the server; None: your own.",
+    )
 
 
 class PasswordBody(Body):
@@ -1660,6 +1742,7 @@ async def create_token(call: ApiCall) -> Any:
         agents=new.agents,
         person=new.person,
         expires_at=_moment(new.expires_at),
+        constellation=new.constellation,
     )
     return {"token": await _token(call, made.token), "secret": made.secret}
 
@@ -1686,3 +1769,107 @@ async def set_password(call: ApiCall) -> None:
 async def remove_user(call: ApiCall) -> None:
     """Let somebody log in no more."""
     await call.home.users.remove(call.path["person"])
+
+
+# -- logging in ------------------------------------------------------------------------------------
+
+
+class LogIn(Body):
+    """Who logs in at the web page."""
+
+    name: str = Field(min_length=1, max_length=80)
+    password: str = Field(min_length=1, max_length=1_000)
+    constellation: str | None = Field(
+        None, min_length=1, max_length=100, description="None: the server's own."
+    )
+
+
+CALLER = Shape(
+    "CurrentCaller",
+    Caller,
+    csrf=str | None,
+    expires_at=int | None,
+)
+
+
+@endpoint("POST", "/login", OPEN, body=LogIn, answer=CALLER, keyed=False)
+async def log_in(call: ApiCall) -> Any:
+    """Log in at the web page: sets the cookie of a session, and returns its CSRF token."""
+    request, given = call.request, call.body
+    server: Asterism = request.app.state.server
+    client = request.client.host if request.client is not None else ""
+    secure = request.url.scheme == "https"
+    if not secure and not is_loopback(client):
+        raise NotAllowed(
+            "Over a network, log in over HTTPS: without it, others can read the password and the "
+            "cookie. Put a proxy with TLS in front of the server. Nothing was checked."
+        )
+    origin = request.headers.get("origin")
+    host = request.headers.get("host", "").encode("latin-1")
+    if origin is not None and not is_own_origin(request.url.scheme, origin.encode("latin-1"), host):
+        raise NotAllowed(
+            f"A page of {origin[:200]} cannot log in here; only the web page of this server can. "
+            "Use a token instead. Nothing was checked."
+        )
+    begun = await server.log_in(
+        given.name, given.password, client=client, constellation=given.constellation
+    )
+    home = await server.home_of_secret(begun.secret)
+    known = home.home_of(await home.access.of_session(begun.secret, client))
+    shape = {
+        **view(await known.users.current()),
+        "csrf": begun.csrf,
+        "expires_at": begun.session.expires_at_ms,
+    }
+    headers = {"set-cookie": session_cookie(begun.secret, secure=secure)}
+    return Response(orjson.dumps(shape), 200, headers, JSON)
+
+
+@endpoint("GET", "/session", "users.current", answer=CALLER)
+async def current_caller(call: ApiCall) -> Any:
+    """Return who you are, and the CSRF token of your session of the web page."""
+    state = call.request.state
+    return {
+        **view(await call.home.users.current()),
+        "csrf": getattr(state, "csrf", None),
+        "expires_at": state.token.expires_at_ms,
+    }
+
+
+@endpoint("POST", "/logout", "users.log_out", keyed=False)
+async def log_out(call: ApiCall) -> Any:
+    """End your session of the web page, and have the browser drop its cookie."""
+    await call.home.users.log_out()
+    secure = call.request.url.scheme == "https"
+    return Response(status_code=204, headers={"set-cookie": session_cookie("", secure=secure)})
+
+
+# -- constellations --------------------------------------------------------------------------------
+
+
+class NewConstellation(Body):
+    """A constellation that the server serves beside its own."""
+
+    name: str = Field(
+        min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$"
+    )
+
+
+@endpoint("GET", "/constellations", "constellations.list", answer=list_of(Constellation))
+async def list_constellations(call: ApiCall) -> Any:
+    """List the constellations of the server, for the owner of its own."""
+    return {"items": await call.home.constellations.list(), "next": None}
+
+
+@endpoint(
+    "POST", "/constellations", "constellations.ensure", body=NewConstellation, answer=Constellation
+)
+async def ensure_constellation(call: ApiCall) -> Any:
+    """Return the constellation of a name; create it if there is none."""
+    return await call.home.constellations.ensure(call.body.name)
+
+
+@endpoint("GET", "/constellations/{constellation}", "constellations.get", answer=Constellation)
+async def get_constellation(call: ApiCall) -> Any:
+    """Return a constellation by its name."""
+    return await call.home.constellations.get(call.path["constellation"])

@@ -35,6 +35,7 @@ from asterism.api.endpoints import (
     fault_answer,
     problem_answer,
 )
+from asterism.api.idempotency import answer_once
 from asterism.api.limits import ANSWER_HEADERS, Limiter, Origins, RateLimit
 from asterism.api.openai import openai_routes
 from asterism.api.openapi import document, page
@@ -259,7 +260,7 @@ class HttpApplication:
             Route("/health", self._health),
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
-            Mount("/api", app=self._guarded(rest_application(home))),
+            Mount("/api", app=self._guarded(rest_application())),
             Mount("/openai/v1", app=self._guarded(Router(routes=openai_routes()))),
         ]
         if self._mcp is not None:
@@ -275,6 +276,7 @@ class HttpApplication:
                 Middleware(_Compression, minimum_size=1_000),
             ],
         )
+        self._app.state.server = home
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -317,7 +319,7 @@ class HttpApplication:
 _ALL_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-def rest_application(home: Asterism) -> Router:
+def rest_application() -> Router:
     """Return the REST API: its endpoints, its document and a page that shows it."""
     doc = document(ENDPOINTS)
     encoded, shown = orjson.dumps(doc), page(doc)
@@ -331,7 +333,7 @@ def rest_application(home: Asterism) -> Router:
     routes: list[BaseRoute] = [
         Route("/openapi.json", openapi),
         Route("/docs", docs),
-        Route("/call", call_route(home), methods=["POST"]),
+        Route("/call", call_route(), methods=["POST"]),
     ]
     by_path: dict[str, dict[str, ApiEndpoint]] = {}
     for one in ENDPOINTS:
@@ -343,8 +345,8 @@ def rest_application(home: Asterism) -> Router:
     return Router(routes=routes)
 
 
-OPEN_PATHS = ("/api/openapi.json", "/api/docs")
-"""What needs no token: how the API is used."""
+OPEN_PATHS = ("/api/openapi.json", "/api/docs", "/api/login")
+"""What needs no token: how the API is used, and how somebody without one logs in."""
 _DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
@@ -358,7 +360,11 @@ def _handler(methods: Mapping[str, ApiEndpoint]) -> Callable[[Request], Awaitabl
             call = await call_of(request, one)
             if one.upload:  # before any of it is read
                 await call.home.check_verb(one.verb)
-            return answer_of(one, await one.run(call))
+
+            async def done() -> Response:
+                return answer_of(one, await one.run(call))
+
+            return await answer_once(call, one, done)
         except AsterismError as error:
             return problem_answer(error, own)
         except HTTPException as error:  # of a form that cannot be read

@@ -6,7 +6,7 @@ import os
 import re
 import string
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from asterism.app.authentication import (
     TOKEN_COLUMNS,
     Access,
     AccessToken,
+    Caller,
     NewToken,
     User,
     active_token,
@@ -31,6 +32,7 @@ from asterism.app.authentication import (
     put_token,
     token_of,
     token_row,
+    user_key,
 )
 from asterism.app.session import (
     ACCESS_CHANGED,
@@ -74,9 +76,16 @@ _MIN_PASSWORD_LENGTH = 10
 class Tokens:
     """Tokens for the HTTP API."""
 
-    def __init__(self, session: Session, access: Access) -> None:
+    def __init__(
+        self,
+        session: Session,
+        access: Access,
+        elsewhere: Callable[[str], Awaitable[Tokens]] | None = None,
+    ) -> None:
+        """Make it; `elsewhere` returns the tokens of another constellation of the server."""
         self._session = session
         self._access = access
+        self._elsewhere = elsewhere
 
     async def create(
         self,
@@ -87,6 +96,7 @@ class Tokens:
         agents: Sequence[AgentRecord | str] = (),
         person: str | None = None,
         expires_at: datetime | None = None,
+        constellation: str | None = None,
         by: str = "api",
     ) -> NewToken:
         """Make a token; its secret is returned here and nowhere else.
@@ -98,10 +108,18 @@ class Tokens:
             agents: The agents it is narrowed to, by name or id; others do not exist for it.
             person: As whom it acts, if the role is not `owner`; None: as a new person of its name.
             expires_at: When it ends; None: when it is revoked.
+            constellation: Another constellation of the server, which the token is for; only the
+                owner of the server's own can make one. None: this one.
             by: What asks for it, such as `api` or `cli`.
         """
-        return await self._create(
-            name, role, scopes, agents, person, optional_ms(expires_at), by, new_secret()
+        tokens, end = self, optional_ms(expires_at)
+        if constellation not in (None, self._session.database.constellation):
+            if self._elsewhere is None:
+                raise NotAllowed("This home serves no other constellation. Nothing was created.")
+            self._check(role, person, agents, _checked_scopes(scopes), end)
+            tokens = await self._elsewhere(constellation or "")
+        return await tokens._create(  # noqa: SLF001 - of the same class
+            name, role, scopes, agents, person, end, by, new_secret()
         )
 
     async def _create(
@@ -353,6 +371,8 @@ def check_reach(session: Session, role: str) -> None:
     set_password=Act.GOVERN,
     remove=Act.GOVERN,
     change_password=Act.TALK,
+    current=Act.TALK,
+    log_out=Act.TALK,
     log_out_everywhere=Act.TALK,
 )
 class Users:
@@ -449,7 +469,7 @@ class Users:
         access, person_id = self._access, self._session.actor.id
         check_secret_text("The password", old, MAX_PASSWORD_LENGTH)
         person = await self._session.database.read(lambda tx: people.find(tx, person_id))
-        keys = [f"user:{person.name.casefold()}"]
+        keys = [user_key(self._session.database, person.name)]
         access.throttle.begin(keys)
         row, right = None, False
         try:
@@ -465,6 +485,43 @@ class Users:
         if not right:
             raise NotAllowed("The old password is not right. Nothing was changed.")
         return await self._set(person, new, "api")
+
+    async def current(self) -> Caller:
+        """Return who the caller is, and what they came with."""
+        session, actor = self._session, self._session.actor
+        limits = session.limits
+        name = actor.name
+        if actor.kind == OWNER:
+            owner = await session.database.read(lambda tx: people.get_person(tx, OWNER))
+            name = owner.name if owner is not None else OWNER
+        return Caller(
+            actor.id,
+            name,
+            (OWNER,) if actor.kind == OWNER else tuple(sorted(actor.roles)),
+            session.database.constellation,
+            limits.id if limits is not None else None,
+        )
+
+    async def log_out(self) -> None:
+        """End the session of the web page that the caller came with."""
+        limits = self._session.limits
+        if limits is None or not limits.id.startswith("session_"):
+            raise NotFound(
+                "You did not come with a session of the web page, but with a token, which stays "
+                'valid. "asterism token revoke" ends one. Nothing was changed.'
+            )
+        session, session_id = self._session, limits.id
+
+        async def work(tx: Connection) -> None:
+            await tx.run(
+                "DELETE FROM web_sessions WHERE constellation = ? AND id = ?",
+                (tx.constellation, session_id),
+            )
+            await tx.notify(ACCESS_CHANGED, tx.constellation)
+            await note(tx, session, "login.ended", by="http", what=session.actor.id)
+
+        await session.database.write(work)
+        self._access.changed()
 
     async def log_out_everywhere(self) -> int:
         """End all sessions of the caller; return how many there were."""

@@ -167,6 +167,8 @@ _RECORD_FIELDS = tuple(field.name for field in fields(AgentRecord))
     ensure=Act.GOVERN,
     edit=Act.GOVERN,
     clone=Act.GOVERN,
+    archive=Act.GOVERN,
+    unarchive=Act.GOVERN,
     delete=Act.DELETE,
     send=Act.TALK,
     ask=Act.TALK,
@@ -198,10 +200,17 @@ class Agents:
 
     # -- which there are -------------------------------------------------------------------------
 
-    async def list(self) -> builtins.list[Agent]:
-        """Return all agents by name."""
+    async def list(self, *, archived: bool | None = False) -> builtins.list[Agent]:
+        """Return the agents by name: those at work, or with `archived` the archived ones.
+
+        With `archived=None`, both.
+        """
         records = await self._session.database.read(self._session.agents_in)
-        return [self._bind(record) for record in records]
+        return [
+            self._bind(record)
+            for record in records
+            if archived is None or (record.archived_at_ms is not None) == archived
+        ]
 
     async def get(self, name: str) -> Agent:
         """Return an agent by name or id."""
@@ -343,6 +352,37 @@ class Agents:
             )
         self._engine.indexing.kick(copy.id)
         return self._bind(copy)
+
+    async def archive(self, agent: AgentRecord | str) -> Agent:
+        """Let an agent rest: it is in no list and takes no turns until it is unarchived.
+
+        Its memory and its journal stay and can be read. A turn under way ends; messages and
+        schedules that wait are kept for later, and new messages are refused.
+        """
+        return await self._set_archived(agent, self._session.clock())
+
+    async def unarchive(self, agent: AgentRecord | str) -> Agent:
+        """Put an archived agent back to work, first on what has waited meanwhile."""
+        return await self._set_archived(agent, None)
+
+    async def _set_archived(self, agent: AgentRecord | str, at: int | None) -> Agent:
+        now = await self._session.agent(agent)
+        kind = "agent.archived" if at is not None else "agent.unarchived"
+
+        async def work(tx: Connection) -> int | None:
+            version = await agents.set_archived(tx, now.id, at)
+            if version is not None:
+                await self._note(tx, kind, now)
+            return version
+
+        version = await self._session.database.write(work)
+        if version is None:
+            state = "archived already" if at is not None else "not archived"
+            raise Conflict(f"{now.name} is {state}. Nothing was changed.")
+        self._engine.runtime.forget(now.id)
+        if at is None:
+            self._engine.wake(now.id)
+        return self._bind(replace(now, archived_at_ms=at, version=version))
 
     async def delete(self, agent: AgentRecord | str) -> Agent:
         """Take an agent out of service. Its journal stays and can be read."""

@@ -38,7 +38,7 @@ from asterism.errors import (
 from asterism.memory import people
 from asterism.permissions import ROLES, SYSTEM, Act, Actor, Authority
 from asterism.records import dataclass
-from asterism.store.database import Connection, Row
+from asterism.store.database import Connection, Database, Row
 from asterism.times import DAY, Moment, OptionalMoment, exact_duration, utc_text
 from asterism.types.agents import OWNER, Person, Trust, new_id
 
@@ -135,6 +135,19 @@ class WebSession:
     created_at = Moment()
     seen_at = Moment()
     expires_at = Moment()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who uses a home, and what they came with."""
+
+    person_id: str
+    """`owner`, or the id of a person."""
+    name: str
+    roles: tuple[str, ...]
+    constellation: str
+    credential: str | None
+    """The id of the token or of the session of the web page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,14 +455,18 @@ class Access:
     """
 
     def __init__(
-        self, session: Session, *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        session: Session,
+        throttle: Throttle | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make it for the owner's session."""
+        """Make it for the owner's session; `throttle` is that of the server, if it has several."""
         self._session = session
         self._system = changed_record(session, actor=Actor(SYSTEM, SYSTEM, SYSTEM))
         """For events about somebody of whom it is not known yet who they are."""
         self._monotonic = monotonic
-        self.throttle = Throttle(monotonic)
+        self.throttle = throttle or Throttle(monotonic)
         self.tokens = _Hasher(time_cost=1, memory_cost=8_192)
         """For random secrets of 256 bits, which nobody can guess."""
         self.passwords = _Hasher(time_cost=2, memory_cost=19_456)
@@ -663,16 +680,25 @@ class Access:
 
     # -- users ---------------------------------------------------------------------------------
 
-    async def log_in(self, name: str, password: str, client: str = "") -> NewWebSession:
-        """Begin a session of the web page; raise `NotAuthenticated` if the password is wrong."""
+    async def log_in(
+        self, name: str, password: str, client: str = "", constellation: str | None = None
+    ) -> NewWebSession:
+        """Begin a session of the web page; raise `NotAuthenticated` if the password is wrong.
+
+        A constellation that does not exist has no users: this is told as a wrong password is.
+        """
         check_secret_text("The name", name, MAX_NAME_LENGTH)
         check_secret_text("The password", password, MAX_PASSWORD_LENGTH)
+        check_secret_text("The constellation", constellation or "", MAX_NAME_LENGTH + 20)
         name = " ".join(name.split())
-        keys = [*_client_keys(client), f"user:{name.casefold()}"]
+        own = database = self._session.database
+        if constellation not in (None, own.constellation):
+            database = own.for_constellation(constellation or "")
+        keys = [*_client_keys(client), user_key(database, name)]
         self.throttle.begin(keys)
-        found, right, session = None, None, self._session
+        found, right = None, None
         try:
-            found = await session.database.read(lambda tx: _find_user(tx, name))
+            found = await database.read(lambda tx: _find_user(tx, name))
             right = await self.passwords.matches(
                 found[1] if found else None, plain_password(password)
             )
@@ -682,15 +708,17 @@ class Access:
         if not right:
             # Not the name that was typed, if nobody has it: it may be a password.
             failed = "login.failed"
-            await session.database.write(
+            await (database if found else own).write(
                 lambda tx: note(tx, self._system, failed, by="http", what=who, client=client)
             )
             raise NotAuthenticated(_WRONG)
-        return await self._begin_session(who, client)
+        return await self._begin_session(database, who, client)
 
-    async def _begin_session(self, person_id: str, client: str) -> NewWebSession:
+    async def _begin_session(
+        self, database: Database, person_id: str, client: str
+    ) -> NewWebSession:
         number, secret = new_secret()
-        session, now = self._session, self._session.clock()
+        now = self._session.clock()
         begun = WebSession(f"session_{number}", person_id, now, now, now + SESSION_LIFETIME)
         digest = sha256(secret.encode()).digest()
 
@@ -708,7 +736,7 @@ class Access:
             kind = "login.succeeded"
             await note(tx, self._system, kind, by="http", what=person_id, client=client)
 
-        await session.database.write(work)
+        await database.write(work)
         return NewWebSession(begun, secret, csrf_of(secret))
 
     async def log_out(self, secret: str) -> None:
@@ -726,6 +754,11 @@ class Access:
 
         await session.database.write(work)
         self.changed()
+
+
+def user_key(database: Database, name: str) -> str:
+    """Return under which key attempts with the name of a user are counted."""
+    return f"user:{database.constellation}:{name.casefold()}"
 
 
 def _expired(token: AccessToken | WebSession) -> _Ended:

@@ -28,6 +28,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from asterism.app.access import Tokens, Users, ensure_default_token
 from asterism.app.agents import Agents, Halts, Search
 from asterism.app.authentication import Access, Credential, NewWebSession
+from asterism.app.constellations import (
+    ConstellationRegistry,
+    Constellations,
+    ConstellationSettings,
+    constellation_directory,
+)
 from asterism.app.engine import (
     Engine,
     begin_spans,
@@ -44,6 +50,7 @@ from asterism.config import LiveSettings, Settings, data_directory
 from asterism.errors import AsterismError
 from asterism.permissions import Act, Actor, LiveAuthority
 from asterism.ports import Answering, Channel, Clock, Model
+from asterism.private import make_directory
 from asterism.records import dataclass
 from asterism.store import agents, messages
 from asterism.store.database import Connection, Database, DatabaseView
@@ -54,7 +61,7 @@ from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.lanes import Indexing, Lanes, LocalLanes, Pump
 from asterism.turns.runtime import Hub
 from asterism.types.agents import DEFAULT_MODEL, Account, AgentRecord, Halt, new_id, now_ms
-from asterism.types.turns import Message, Receipt
+from asterism.types.turns import InboxItem, Message, Receipt
 from asterism.version import __version__
 
 if TYPE_CHECKING:
@@ -215,9 +222,22 @@ class Home:
         return People(self._session)
 
     @cached_property
+    def constellations(self) -> Constellations:
+        """The constellations of a server, for the owner of its own."""
+        return Constellations(self._session)
+
+    @cached_property
     def tokens(self) -> Tokens:
         """Tokens for the HTTP API."""
-        return Tokens(self._session, self._engine.access)
+        return Tokens(self._session, self._engine.access, self._tokens_of)
+
+    async def _tokens_of(self, constellation: str) -> Tokens:
+        """Return the tokens of another constellation of the server, for its owner."""
+        name = (await self.constellations.get(constellation)).name
+        registry = self._engine.constellations
+        assert registry is not None  # else the constellation could not be seen
+        home: Home = await registry.home(name)
+        return home.tokens
 
     @cached_property
     def users(self) -> Users:
@@ -368,6 +388,9 @@ class Asterism(Home):
         self._watching: asyncio.Task[None] | None = None
         self._retain_next = 0
         self._listener: Listener | None = None
+        self._opening_others: asyncio.Task[None] | None = None
+        if engine.server is None:
+            engine.constellations = ConstellationRegistry(engine, self, self._open_constellation)
         self._starting_work = asyncio.Lock()
         self._closing = False
         self.taken_up: list[str] = []
@@ -384,8 +407,13 @@ class Asterism(Home):
         """Finds out who comes with a secret."""
         return self._engine.access
 
+    async def home_of_secret(self, secret: str) -> Asterism:
+        """Return the home of the constellation that a token or a session is of; else this one."""
+        registry = self._engine.constellations
+        return self if registry is None else await registry.home_of_secret(secret)
+
     async def authenticate(self, secret: str, *, client: str = "") -> Home:
-        """Return the home as the bearer of a token may use it.
+        """Return the home as the bearer of a token may use it, which is that of its constellation.
 
         Args:
             secret: The secret of the token, `ast_…`.
@@ -395,7 +423,8 @@ class Asterism(Home):
             NotAuthenticated: The token is unknown, expired or revoked.
             TooManyAttempts: It was not checked; `retry_after` says for how many seconds.
         """
-        return self.home_of(await self._engine.access.of_token(secret, client))
+        home = await self.home_of_secret(secret)
+        return home.home_of(await home.access.of_token(secret, client))
 
     def home_of(self, credential: Credential) -> Home:
         """Return the home as it may be used with a token or a session; it is made once."""
@@ -403,13 +432,15 @@ class Asterism(Home):
             credential.home = Home(self._engine, credential.session)
         return credential.home
 
-    async def log_in(self, name: str, password: str, *, client: str = "") -> NewWebSession:
+    async def log_in(
+        self, name: str, password: str, *, client: str = "", constellation: str | None = None
+    ) -> NewWebSession:
         """Begin a session of the web page for the owner or a person with a password."""
-        return await self._engine.access.log_in(name, password, client)
+        return await self._engine.access.log_in(name, password, client, constellation)
 
     async def log_out(self, secret: str) -> None:
         """End the session of the web page with this secret."""
-        await self._engine.access.log_out(secret)
+        await (await self.home_of_secret(secret)).access.log_out(secret)
 
     def listens_at(self, address: str | None) -> None:
         """Note where the HTTP API of this process listens; None: it does not any more."""
@@ -484,6 +515,11 @@ class Asterism(Home):
         """The tools `shell` and `file`, and the sandbox that programs run in."""
         return self._engine.workshop
 
+    @property
+    def now(self) -> Clock:
+        """The clock: milliseconds since 1970."""
+        return self._engine.clock
+
     # -- life ----------------------------------------------------------------------------------
 
     @classmethod
@@ -543,14 +579,7 @@ class Asterism(Home):
         engine.prices.custom_vendors.update(models or {})
         home = cls(engine)
         try:
-            await engine.keys.open(readonly=readonly)
-            for tool in engine.workshop.tools():
-                toolbox.add(tool)
-            await engine.tools.open(readonly=readonly)
-            if engine.settings.mcp and (readonly or not work):
-                engine.mcp.start(connect=False)
-            if not readonly:
-                await home._start(work)
+            await home._begin(work=work, readonly=readonly)
             if listens and not engine.database.distributed:
                 home._listener = Listener(home, place)
                 await home._listener.start()
@@ -594,10 +623,46 @@ class Asterism(Home):
         """
         return SyncHome(lambda: cls.open(data, **options))
 
+    async def _open_constellation(self, name: str) -> tuple[Asterism, Engine]:
+        """Open another constellation of the same database, beside this one."""
+        server = self._engine
+        place = constellation_directory(self._session.data, name)
+        await asyncio.to_thread(make_directory, place)
+        settings = ConstellationSettings(server.live_settings, place, name, server.environ)
+        toolbox = make_toolbox(settings.current, place, ())
+        engine = Engine(
+            server.database.for_constellation(name),
+            settings,
+            toolbox,
+            server.clock,
+            place,
+            server.environ,
+            server,
+        )
+        engine.prices.custom_vendors.update(server.prices.custom_vendors)
+        home = type(self)(engine)
+        try:
+            await home._begin(work=server.lanes is not None, readonly=False)  # noqa: SLF001 - a home
+        except BaseException:
+            await home._close(0.0)  # noqa: SLF001 - a home
+            raise
+        return home, engine
+
+    async def _begin(self, *, work: bool, readonly: bool) -> None:
+        engine = self._engine
+        await engine.keys.open(readonly=readonly)
+        for tool in engine.workshop.tools():
+            engine.toolbox.add(tool)
+        await engine.tools.open(readonly=readonly)
+        if engine.settings.mcp and (readonly or not work):
+            engine.mcp.start(connect=False)
+        if not readonly:
+            await self._start(work)
+
     async def _start(self, work: bool) -> None:
         engine = self._engine
         await presume_orphans(engine.database, engine.clock())
-        if engine.database.upgrade is not None:
+        if engine.database.upgrade is not None and engine.server is None:
             from asterism.app.backups import tell_upgrade
 
             await tell_upgrade(engine.database, engine.clock())
@@ -615,27 +680,49 @@ class Asterism(Home):
         async with self._starting_work:
             if engine.lanes is not None or self._closing:
                 return
+            if engine.server is not None and engine.server.lanes is None:
+                return  # where the server takes no turns, none are taken
             if engine.settings.mcp:
                 engine.mcp.start(connect=True)
             begin_spans(engine.telemetry, self.settings)
-            if engine.cassette is not None:
-                engine.cassette.check()
-            lanes = self._make_lanes()
-            if not engine.database.distributed:
-                self.taken_up = await self.turns.unfinished()
-            engine.lanes = lanes
-            await engine.runtime.take_turns(lanes)
-            # What is slow to import is imported now, not in the middle of the first turn.
-            with contextlib.suppress(AsterismError):
-                engine.models.link(engine.models.chain(DEFAULT_MODEL)[0])
-            await engine.outbox.start()
-            await engine.schedules.start()
+            if engine.server is not None:
+                # Lanes, deliveries and schedules of all constellations are the server's.
+                engine.lanes = engine.server.lanes
+                assert engine.lanes is not None
+                engine.runtime.use_lanes(engine.lanes)
+            else:
+                await self._take_turns()
             await engine.approvals.start()
             self._retention.start()
             self._schedule_backups(self.settings)
             await engine.indexing.start()
             for name in engine.channels.names():
                 self._listening.append(asyncio.create_task(self._listen(name)))
+
+    async def _take_turns(self) -> None:
+        """Begin with the work of all constellations of the database."""
+        engine = self._engine
+        if engine.cassette is not None:
+            engine.cassette.check()
+        lanes = self._make_lanes()
+        if not engine.database.distributed:
+            self.taken_up = await self.turns.unfinished()
+        engine.lanes = lanes
+        await engine.runtime.take_turns(lanes)
+        # What is slow to import is imported now, not in the middle of the first turn.
+        with contextlib.suppress(AsterismError):
+            engine.models.link(engine.models.chain(DEFAULT_MODEL)[0])
+        await engine.outbox.start()
+        await engine.schedules.start()
+        self._opening_others = asyncio.create_task(self._open_others())
+
+    async def _open_others(self) -> None:
+        """Open the other constellations that have open work; let those work that are open."""
+        registry = self._engine.constellations
+        assert registry is not None
+        for home in registry.others():
+            await home.start_working()
+        await registry.open_busy()
 
     def _schedule_backups(self, settings: Settings) -> None:
         """Make backups as the settings say, where turns are taken."""
@@ -655,22 +742,29 @@ class Asterism(Home):
 
     def _make_lanes(self) -> Lanes:
         settings, engine = self.settings.runtime, self._engine
+        registry = engine.constellations
+        assert registry is not None
+
+        async def serve(agent_id: str, item: InboxItem | None) -> int | None:
+            # Lanes are shared by all constellations.
+            there = await registry.engine_of_agent(agent_id)
+            return await there.runtime.serve(agent_id, item)
+
         if not engine.database.distributed:
             return LocalLanes(
-                engine.runtime.serve,
+                serve,
                 lambda: engine.database.read(messages.busy_agents),
                 settings.turns,
             )
         from asterism.store.postgres import Postgres
         from asterism.turns.lanes_postgres import ProcrastinateLanes
 
-        # Lanes are shared by all constellations.
         database = engine.database
         driver = database.driver if isinstance(database, DatabaseView) else database
         assert isinstance(driver, Postgres)
 
         async def work(agent_id: str) -> None:
-            await engine.runtime.serve(agent_id, None)
+            await serve(agent_id, None)
 
         return ProcrastinateLanes(
             driver,
@@ -686,7 +780,8 @@ class Asterism(Home):
             self._listener.refuse_new()
         async with self._starting_work:
             self._closing = True
-        for task in (*self._listening, *([self._watching] if self._watching else [])):
+        beside = [task for task in (self._watching, self._opening_others) if task is not None]
+        for task in (*self._listening, *beside):
             task.cancel()
         await asyncio.gather(*self._listening, return_exceptions=True)
         await engine.schedules.stop()
@@ -696,6 +791,9 @@ class Asterism(Home):
             await self._scheduled.stop()
         await engine.indexing.stop()
         await engine.runtime.stop(grace)
+        if engine.constellations is not None:
+            for home in await engine.constellations.settle():
+                await home._close(grace)  # noqa: SLF001 - a home
         if self._listener is not None:
             # Whoever follows a turn from elsewhere has seen how it ended.
             await self._listener.close()
@@ -703,13 +801,16 @@ class Asterism(Home):
             await engine.mcp.close()
         await engine.tools.close()
         await engine.workshop.close()
-        await engine.outbox.stop()
+        if engine.server is None:
+            await engine.outbox.stop()
         await engine.telemetry.close()
-        await engine.models.close()
+        if engine.server is None:
+            await engine.models.close()
         await engine.channels.close()
         await engine.keys.close()
         await engine.access.close()
-        await engine.database.close()
+        if engine.server is None:
+            await engine.database.close()
 
     async def _listen(self, name: str) -> None:
         """Take messages from a channel; start the channel again when it fails."""

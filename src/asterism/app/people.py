@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from asterism.app.authentication import merge_access
-from asterism.app.session import ACCESS_CHANGED, Session, note, verbs
-from asterism.errors import InvalidInput
+from asterism.app.session import ACCESS_CHANGED, Session, note, shorten_text, verbs
+from asterism.errors import InvalidInput, NotFound
 from asterism.memory import people
 from asterism.memory import people as rows
 from asterism.permissions import Act
+from asterism.records import dataclass
 from asterism.store.database import Connection
+from asterism.times import Moment
 from asterism.types.agents import Account, Audience, Participants, Person, Trust
+
+
+@dataclass(frozen=True, slots=True)
+class RoomMember:
+    """A person who is known to be in a room."""
+
+    person_id: str
+    name: str
+    since_ms: int
+
+    since = Moment()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A room of a channel, and who is known to be in it."""
+
+    name: str
+    """As `channel:room`."""
+    members: tuple[RoomMember, ...]
 
 
 @verbs(
@@ -26,6 +49,9 @@ from asterism.types.agents import Account, Audience, Participants, Person, Trust
     link=Act.GOVERN,
     unlink=Act.GOVERN,
     merge=Act.GOVERN,
+    rooms=Act.READ,
+    room=Act.READ,
+    leave_room=Act.GOVERN,
     participants=Act.READ,
     audience=Act.READ,
 )
@@ -114,6 +140,44 @@ class People:
 
         return await self._change(remaining, work, "merged", gone=merged)
 
+    async def rooms(self) -> builtins.list[Room]:
+        """Return the rooms of channels and who is known to be in each, by name.
+
+        Whoever may not see everything sees the rooms that they are in themselves.
+        """
+        session = self._session
+        rows = await session.database.read(people.rooms)
+        members: dict[str, builtins.list[RoomMember]] = {}
+        for room, person_id, name, since in rows:
+            members.setdefault(room, []).append(RoomMember(person_id, name, since))
+        return [
+            Room(room, tuple(inside))
+            for room, inside in members.items()
+            if session.sees_every_audience
+            or any(member.person_id == session.actor.id for member in inside)
+        ]
+
+    async def room(self, name: str) -> Room:
+        """Return a room by its name, as `channel:room`."""
+        for room in await self.rooms():
+            if room.name == name:
+                return room
+        raise _no_room(name)
+
+    async def leave_room(self, room: str, who: str) -> None:
+        """Note that somebody has left a room: from now on they do not see what is said there."""
+
+        async def work(tx: Connection) -> None:
+            person = await people.find(tx, who)
+            if not await people.leave_room(tx, room, person.id):
+                raise NotFound(
+                    f"{person.name} is not known to be in the room {shorten_text(room)!r}. "
+                    '"asterism person rooms" shows who is where. Nothing was changed.'
+                )
+            await self._note(tx, "left-room", person, room=room)
+
+        await self._session.database.write(work)
+
     async def participants(self, present: Sequence[str], room: str | None = None) -> Participants:
         """Return participants by their names or ids."""
 
@@ -153,6 +217,13 @@ class People:
             person=person.id,
             **details,
         )
+
+
+def _no_room(name: str) -> NotFound:
+    return NotFound(
+        f'There is no room {shorten_text(name)!r}. "asterism person rooms" shows all. Nothing was '
+        "changed."
+    )
 
 
 def read_account(text: str) -> Account:

@@ -145,6 +145,17 @@ class Sources:
         audience: str = "owner",
     ) -> DocumentSource:
         """Make a source of a folder, or of one file; `sync` reads it."""
+        return await self._add(name, path, agents, include, exclude, audience)
+
+    async def _add(
+        self,
+        name: str,
+        path: Path | str,
+        agents: Sequence[AgentRecord | str],
+        include: Sequence[str],
+        exclude: Sequence[str],
+        audience: str,
+    ) -> DocumentSource:
         session = self._session
         place = await asyncio.to_thread(_place, Path(path))
         ids = [await session.agent_id(agent) for agent in agents]
@@ -279,7 +290,7 @@ class Sources:
             source = await self.get(name)
         except NotFound:
             await asyncio.to_thread(place.mkdir, 0o700, parents=True, exist_ok=True)
-            source = await self.add(name, place, audience=audience)
+            source = await self._add(name, place, (), (), (), audience)
         if Path(source.path) != place.resolve():
             raise Conflict(
                 f"Source {name!r} is the folder {source.path}, into which nothing is put from "

@@ -47,9 +47,12 @@ async def create(
 
 
 @command(app, "list", readonly=True)
-async def list_agents(home: Asterism) -> Result:
-    """Show all agents."""
-    agents = await home.agents.list()
+async def list_agents(
+    home: Asterism,
+    archived: Annotated[bool, flag("--archived", "Show the archived agents instead.")] = False,
+) -> Result:
+    """Show all agents that are not archived."""
+    agents = await home.agents.list(archived=archived)
     columns: list[Column[AgentRecord]] = [
         Column("agent", lambda agent: agent.name, prose=True),
         Column("model", lambda agent: agent.model, prose=True),
@@ -57,6 +60,10 @@ async def list_agents(home: Asterism) -> Result:
         Column("created", lambda agent: local_short(agent.created_at_ms)),
     ]
     empty = 'There are no agents yet. "asterism agent create" makes one.'
+    if archived:
+        empty = "No agent is archived."
+    elif not agents and await home.agents.list(archived=True):
+        empty = 'All agents are archived. "asterism agent list --archived" shows them.'
     return Result(agents, ItemTable(columns, agents, empty))
 
 
@@ -76,6 +83,7 @@ async def show(home: Asterism, name: Name) -> Result:
         ("tools", _tools(agent)),
         ("limits", limits_text),
         ("created", local_text(agent.created_at_ms)),
+        *([("archived", local_text(agent.archived_at_ms))] if agent.archived_at_ms else []),
         ("version", str(agent.version)),
         ("system", agent.system),
     ]
@@ -130,6 +138,21 @@ async def edit(
             limits=limits,
         )
     return Result(agent, f"Changed {agent.name}. The change takes effect at its next turn.")
+
+
+@command(app, "archive")
+async def archive(home: Asterism, name: Name) -> Result:
+    """Let an agent rest: it is in no list and takes no turns; its memory and journal stay."""
+    agent = await home.agents.archive(name)
+    back = f'"asterism agent unarchive {agent.name}" puts it back to work.'
+    return Result(agent, f"Archived {agent.name}. {back}")
+
+
+@command(app, "unarchive")
+async def unarchive(home: Asterism, name: Name) -> Result:
+    """Put an archived agent back to work, first on what has waited meanwhile."""
+    agent = await home.agents.unarchive(name)
+    return Result(agent, f"{agent.name} is back at work.")
 
 
 @command(app, "delete")

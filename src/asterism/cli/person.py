@@ -13,6 +13,7 @@ from asterism.times import local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
+    from asterism.app.people import Room
     from asterism.types.agents import Person
 
 app = group("Manage people, their accounts, and how far they are trusted.")
@@ -132,6 +133,28 @@ async def unlink(home: Asterism, account: Account) -> Result:
     """Unlink an account; its next message comes from a stranger."""
     await home.people.unlink(account)
     return Result({"account": account}, f"Unlinked {account}.")
+
+
+@command(app, "rooms", readonly=True)
+async def rooms(home: Asterism) -> Result:
+    """Show the rooms of channels, and who is known to be in each."""
+    found = await home.people.rooms()
+    columns: list[Column[Room]] = [
+        Column("room", lambda room: room.name, prose=True),
+        Column(
+            "people", lambda room: ", ".join(member.name for member in room.members), prose=True
+        ),
+    ]
+    return Result(found, ItemTable(columns, found, "Nobody is known to be in a room."))
+
+
+@command(app, "leave")
+async def leave(
+    home: Asterism, who: Who, room: Annotated[str, argument("ROOM", "As channel:room.")]
+) -> Result:
+    """Note that a person has left a room; from now on they do not see what is said there."""
+    await home.people.leave_room(room, who)
+    return Result({"who": who, "room": room}, f"{who} is not in {room} any more.")
 
 
 @command(app, "merge")

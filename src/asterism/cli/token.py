@@ -52,6 +52,10 @@ async def create(
     expires: Annotated[
         str | None, option("--expires", "WHEN", "When it ends: 90d, 12h or a date.")
     ] = None,
+    constellation: Annotated[
+        str | None,
+        option("--constellation", "NAME", "For another constellation of the server."),
+    ] = None,
 ) -> Result:
     """Create a token; its secret is shown now and never again."""
     end = _read_end(expires)
@@ -63,6 +67,7 @@ async def create(
             agents=agent or (),
             person=person,
             expires_at=end,
+            constellation=constellation,
             by="cli",
         )
         shape = access_token_view(made.token, *await _names(home))

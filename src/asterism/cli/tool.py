@@ -109,6 +109,26 @@ async def show(home: Asterism, name: Name) -> Result:
     return Result(versions, *lines, spec.description, source)
 
 
+@command(app, "test")
+async def try_out(
+    options: Options,
+    name: Name,
+    arguments: Annotated[
+        str, argument("ARGUMENTS", 'Its arguments as JSON, such as {"city": "Bonn"}.')
+    ] = "{}",
+) -> Result:
+    """Run a registered tool once, in its sandbox, and show its result."""
+    given = read_json(arguments, "ARGUMENTS")
+    if not isinstance(given, dict):
+        raise InvalidInput(
+            f"{arguments[:80]!r} is not a JSON object of arguments; write one such as "
+            '{"city": "Bonn"}. Nothing was run.'
+        )
+    async with open_home(options) as home:
+        result = await home.tools.test(name, cast("dict[str, Any]", given))
+    return Result(result, result.text, code=0 if result.state == "ok" else 1)
+
+
 @command(app, "remove")
 async def remove(home: Asterism, name: Name) -> Result:
     """Stop offering a registered tool."""

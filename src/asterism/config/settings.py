@@ -1063,6 +1063,10 @@ class Settings(SettingsTable):
             if (variable := vendor.key_variable(environ))
         }
 
+    def take_usual_model(self, other: Settings) -> None:
+        """Let agents that name no model ask the same one as those of other settings do."""
+        self._usual = other._usual
+
     @property
     def default_model(self) -> str:
         """The model of agents that name none."""

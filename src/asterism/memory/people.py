@@ -596,6 +596,17 @@ async def members(tx: Connection, room: str) -> list[str]:
     return [row[0] for row in rows]
 
 
+async def rooms(tx: Connection) -> list[tuple[str, str, str, int]]:
+    """Return (room, person, name, since) of everybody who is known to be in a room."""
+    rows = await tx.all(
+        "SELECT r.room, r.person_id, COALESCE(p.name, r.person_id), r.since FROM room_members r"
+        " LEFT JOIN persons p ON p.constellation = r.constellation AND p.id = r.person_id"
+        " WHERE r.constellation = ? ORDER BY r.room, r.since, r.person_id",
+        (tx.constellation,),
+    )
+    return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
 async def roles_of(tx: Connection, persons: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the roles of those persons that there are."""
     result: dict[str, frozenset[str]] = {}

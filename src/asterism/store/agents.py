@@ -26,7 +26,10 @@ from asterism.types.agents import (
 )
 from asterism.types.turns import Notice
 
-_FIELDS = ("id", "name", "model", "system", "tools", "limits", "version", "created_at_ms", "rules")
+_FIELDS = (
+    *("id", "name", "model", "system", "tools", "limits", "version", "created_at_ms", "rules"),
+    "archived_at_ms",
+)
 _COLUMNS = ", ".join(field.removesuffix("_ms") for field in _FIELDS)
 _FILL: list[Callable[[AgentRecord, object], None]] = [
     getattr(AgentRecord, field).__set__ for field in _FIELDS
@@ -186,6 +189,25 @@ async def delete(tx: Connection, agent_id: str, at: int) -> bool:
         (at, agent_id, tx.constellation),
     )
     return changed > 0
+
+
+async def set_archived(tx: Connection, agent_id: str, at: int | None) -> int | None:
+    """Archive an agent, or with None unarchive it; return its new version, None if it was so."""
+    was = "IS NULL" if at is not None else "IS NOT NULL"
+    row = await tx.one(
+        "UPDATE agents SET archived_at = ?, version = version + 1"
+        f" WHERE id = ? AND constellation = ? AND deleted_at IS NULL AND archived_at {was}"
+        " RETURNING version",
+        (at, agent_id, tx.constellation),
+    )
+    if row is None:
+        return None
+    if at is None:
+        # What has come before it was archived, and what has fallen due meanwhile.
+        await tx.enqueue(agent_id)
+        await tx.notify("lane", agent_id)
+        await tx.notify("schedule", agent_id)
+    return int(row[0])
 
 
 async def constellation_of(tx: Connection, agent_id: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from asterism.errors import Conflict
 from asterism.store.database import OF_OWN_AGENT, Connection, Row, marks
 from asterism.types.agents import Schedule
 from asterism.types.turns import Delivery, InboxItem, InboxKind, MessageOrigin
@@ -14,6 +15,9 @@ _NEW = (
     " turn_id, client"
 )
 _ITEM = f"{_NEW}, stopped"
+_NOT_ARCHIVED = (
+    "NOT EXISTS (SELECT 1 FROM agents x WHERE x.id = agent_id AND x.archived_at IS NOT NULL)"
+)
 
 
 def _item(row: Row) -> InboxItem:
@@ -94,17 +98,27 @@ async def _put(
     # The row lock that this takes on PostgreSQL makes arrival numbers follow the commits.
     row = await tx.one(
         "UPDATE agents SET arrivals = arrivals + 1 WHERE id = ? AND deleted_at IS NULL"
-        " RETURNING arrivals",
+        " RETURNING arrivals, archived_at, name",
         (agent_id,),
     )
     if row is None:
         return None
+    if row[1] is not None and kind is InboxKind.MESSAGE:
+        raise archived_agent(row[2])
     values = (agent_id, row[0], item_id, kind.value, *rest)
     await tx.run(f"INSERT INTO inbox ({_NEW}) VALUES ({marks(len(values))})", values)
     await tx.enqueue(agent_id)
     if announce:
         await tx.notify("lane", agent_id)
     return InboxItem(*values)
+
+
+def archived_agent(name: str) -> Conflict:
+    """Return the error for a message to an agent that is archived."""
+    return Conflict(
+        f"{name} is archived and takes no messages. "
+        f'"asterism agent unarchive {name}" puts it back to work. Nothing was stored.'
+    )
 
 
 async def first(tx: Connection, agent_id: str) -> InboxItem | None:
@@ -140,7 +154,8 @@ async def count(tx: Connection) -> int:
 async def busy_agents(tx: Connection) -> list[str]:
     """Return the agents that have something to do: a waiting item or an open turn."""
     rows = await tx.all(
-        "SELECT agent_id FROM inbox UNION SELECT agent_id FROM turns WHERE state = 'open'"
+        f"SELECT agent_id FROM inbox WHERE {_NOT_ARCHIVED}"
+        f" UNION SELECT agent_id FROM turns WHERE state = 'open' AND {_NOT_ARCHIVED}"
     )
     return [row[0] for row in rows]
 
@@ -307,8 +322,8 @@ async def revive_delivery(tx: Connection, key: str, now: int) -> bool:
     """Put a dead delivery back on its way."""
     changed = await tx.run(
         "UPDATE outbox SET state = 'waiting', attempts = 0, next_at = ?, error = NULL"
-        " WHERE key = ? AND state = 'dead'",
-        (now, key),
+        f" WHERE key = ? AND state = 'dead' AND {OF_OWN_AGENT}",
+        (now, key, tx.constellation),
     )
     return changed > 0
 
@@ -364,7 +379,8 @@ async def put_schedule(tx: Connection, schedule: Schedule) -> None:
 async def due_schedules(tx: Connection, now: int, most: int) -> list[Schedule]:
     """Return schedules that have fallen due, the longest overdue first."""
     rows = await tx.all(
-        f"SELECT {_SCHEDULE} FROM schedules WHERE due_at <= ? ORDER BY due_at, id LIMIT ?",
+        f"SELECT {_SCHEDULE} FROM schedules WHERE due_at <= ? AND {_NOT_ARCHIVED}"
+        " ORDER BY due_at, id LIMIT ?",
         (now, most),
     )
     return [_schedule(row) for row in rows]
@@ -372,7 +388,7 @@ async def due_schedules(tx: Connection, now: int, most: int) -> list[Schedule]:
 
 async def next_schedule_time(tx: Connection) -> int | None:
     """Return when the next schedule falls due."""
-    row = await tx.one("SELECT MIN(due_at) FROM schedules")
+    row = await tx.one(f"SELECT MIN(due_at) FROM schedules WHERE {_NOT_ARCHIVED}")
     return int(row[0]) if row and row[0] is not None else None
 
 

@@ -233,7 +233,7 @@ class OutboxPump:
     def __init__(
         self,
         database: Database,
-        channel_for: Callable[[str], Channel],
+        channel_for: Callable[[Delivery], Awaitable[Channel]],
         settings: Callable[[], OutboxSettings],
         clock: Clock,
         telemetry: Telemetry | None = None,
@@ -334,7 +334,7 @@ class OutboxPump:
     async def _try(self, delivery: Delivery, settings: OutboxSettings) -> None:
         with self._telemetry.delivery(delivery) as watch:
             try:
-                channel = self._channel_for(delivery.channel)
+                channel = await self._channel_for(delivery)
                 async with asyncio.timeout(settings.timeout):
                     await channel.deliver(delivery)
             except Exception as error:  # noqa: BLE001 - whatever it raises, the delivery stays
@@ -445,8 +445,13 @@ class SchedulePump:
                 await messages.cancel_schedule(tx, schedule.agent_id, schedule.id)
             return item is not None
 
-        if await self._database.write(work):
-            self._accepted(schedule.agent_id)
+        agent_id, database = schedule.agent_id, self._database
+        # Schedules of all constellations of a database are sent by whichever process is first.
+        home = await database.read(lambda tx: agents.constellation_of(tx, agent_id))
+        if home is not None and home != database.constellation:
+            database = database.for_constellation(home)
+        if await database.write(work):
+            self._accepted(agent_id)
 
 
 _QUIET = 5.0

@@ -129,6 +129,7 @@ class Runtime:
         self._halting = HaltWatch(services.database)
         self._facts = FactReader(services)
         self._lanes: Lanes | None = None
+        self._owns_lanes = True
         self._bridge: Bridge | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -148,6 +149,10 @@ class Runtime:
         )
         await self._database.listen("memory", self._memory_changed)
 
+    def use_lanes(self, lanes: Lanes) -> None:
+        """Have turns taken by the lanes of another runtime, which serve this one as well."""
+        self._lanes, self._owns_lanes = lanes, False
+
     async def take_turns(self, lanes: Lanes) -> None:
         """Take turns in this process from now on."""
         self._lanes = lanes
@@ -158,7 +163,8 @@ class Runtime:
     async def stop(self, grace: float) -> None:
         """Stop taking turns; what is not finished goes on at the next start."""
         if self._lanes is not None:
-            await self._lanes.stop(grace)
+            if self._owns_lanes:
+                await self._lanes.stop(grace)
             self._lanes = None
         if self._bridge is not None:
             await self._bridge.stop()
@@ -406,6 +412,8 @@ class Runtime:
             return await self._next_turn(agent_id, None)
         if live is None:
             live = await self._load(agent_id, None)
+        if live.agent.archived_at_ms is not None:
+            return None, 0
         told = (
             item.participants if record is None and item is not None else _participants_of(entries)
         )

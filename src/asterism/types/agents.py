@@ -57,8 +57,11 @@ class AgentRecord:
     version: int = 1
     rules: tuple[Rule, ...] = ()
     """The owner's rules for its calls."""
+    archived_at_ms: int | None = None
+    """Since when it is archived and takes no turns; None: it is not."""
 
     created_at = Moment()
+    archived_at = OptionalMoment()
 
 
 def now_ms() -> int:

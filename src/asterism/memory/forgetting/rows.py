@@ -110,7 +110,7 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OWN,
         _ids("id", "constellation", "version", "arrivals", "length", "fence", "created_at")
-        | _ids("deleted_at", "memory", "facts_upto")
+        | _ids("deleted_at", "archived_at", "memory", "facts_upto")
         | _names("name", "model", "tools", "limits", "rules")
         | {"system": How.TEXT},
         agent="id",
@@ -213,6 +213,14 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OWN,
         _ids("id", "constellation", "person_id", "digest", "created_at", "seen_at", "expires_at"),
+    ),
+    "constellations": Table(("name",), "", _ids("created_at") | _names("name")),
+    "idempotency_keys": Table(
+        ("constellation", "caller", "key"),
+        _OWN,
+        # An answer is encrypted; whatever is forgotten, all answers go.
+        _ids("constellation", "caller", "request", "status", "answer", "created_at")
+        | {"key": How.UNIQUE},
     ),
     "accounts": Table(
         ("constellation", "channel", "sender"),
