@@ -38,6 +38,7 @@ from asterism.cli import (
     spend,
     token,
     tool,
+    tour,
     turn,
     units,
     user,
@@ -95,6 +96,7 @@ command(app)(background.status)
 command(app)(serve.serve)
 command(app)(serve.worker)
 command(app)(setup.setup)
+command(app)(tour.tour)
 command(app, readonly=True)(spend.spend)
 command(app)(doctor.doctor)
 command(app)(halt.halt)

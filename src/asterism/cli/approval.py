@@ -101,7 +101,12 @@ async def approve(
         "grant": read_wish(extent, limits=limit, until=until, patterns=pattern),
     }
     async with open_home(options, work=True) as home:
-        return await _decide(home, approval, answer, approved=True)
+        result = await _decide(home, approval, answer, approved=True)
+        if answer["grant"] is not None:
+            granted = (await home.approvals.show(approval)).grant
+            words = [f"Granted ({granted.id}): {grant_text(granted)}."] if granted else []
+            result.notes = [*words, *result.notes]
+        return result
 
 
 @command(app, "deny", work=True)

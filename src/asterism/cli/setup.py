@@ -39,6 +39,7 @@ _DEMO_HINT = (
     "The chat opens with the demo model, which is not a real language model; "
     '"asterism setup" changes it at any time.'
 )
+_TOUR_HINT = '"asterism tour" shows in two minutes what your agents can do.'
 _USUAL_CAP = 5.0
 _WIDE = 72
 
@@ -351,7 +352,7 @@ def _carry_out(options: Options, plan: _Plan, current: _Current, *, asking: bool
     if written:
         say(f"Wrote {', '.join(written)} to {prepared.path}.")
     if agent is not None:
-        say(f'{agent.name} is ready. "asterism" opens the chat.')
+        say(f'{agent.name} is ready. "asterism" opens the chat. {_TOUR_HINT}')
     if not written and agent is None:
         say("This is already the current setup. Nothing was changed.")
     _warn(plan, current)
@@ -499,7 +500,8 @@ def _fetched(embedded: dict[str, AvailableModel], smallest: ModelWeights) -> Ava
             f"Getting {weights.name} ({format_bytes(weights.size)}, {weights.licence}), a language "
             f"model that runs on this machine and takes {weights.memory_bytes / 1e9:.1f} GB of "
             f"memory. {weights.about} "
-            "This happens once per machine; Ctrl-C skips it.",
+            "This happens once per machine; Ctrl-C skips it. Meanwhile, in another terminal: "
+            f"{_TOUR_HINT}",
         )
         try:
             asyncio.run(fetch(weights.name))
@@ -517,6 +519,7 @@ def _fetched(embedded: dict[str, AvailableModel], smallest: ModelWeights) -> Ava
         else:
             return embedded.get(weights.name)
     say(_DEMO_HINT, WARNING_STYLE)
+    say(_TOUR_HINT)
     return None
 
 
