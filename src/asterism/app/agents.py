@@ -776,10 +776,8 @@ class Halts:
 
         return await session.database.read(read)
 
-    async def halt(self, reason: str) -> Halt:
-        """Stop all agents until `resume`; what comes in meanwhile waits."""
-        if not reason.strip():
-            raise InvalidInput("A halt needs a reason. Nothing was halted.")
+    async def halt(self, reason: str = "") -> Halt:
+        """Stop all agents until `resume`; what comes in meanwhile waits. A reason is optional."""
         session = self._session
         halt = Halt(new_id("halt"), None, None, "critical", reason.strip(), session.clock())
         await session.database.write(lambda tx: agents.put_halt(tx, halt))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.halt import halt_notes
 from asterism.cli.inputs import Yes, read_text, require_yes
 from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural
 from asterism.errors import InvalidInput
@@ -57,7 +58,7 @@ async def list_agents(home: Asterism) -> Result:
         Column("created", lambda agent: local_short(agent.created_at_ms)),
     ]
     empty = 'There are no agents yet. "asterism agent create" makes one.'
-    return Result(agents, ItemTable(columns, agents, empty))
+    return Result(agents, ItemTable(columns, agents, empty), notes=await halt_notes(home))
 
 
 @command(app, "show", readonly=True)
@@ -79,7 +80,7 @@ async def show(home: Asterism, name: Name) -> Result:
         ("version", str(agent.version)),
         ("system", agent.system),
     ]
-    return Result(agent, Grid(rows))
+    return Result(agent, Grid(rows), notes=await halt_notes(home))
 
 
 @command(app, "edit")

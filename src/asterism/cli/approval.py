@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.halt import halt_notes, wait_unless_halted
 from asterism.cli.inputs import read_since, read_text
 from asterism.cli.output import Column, Grid, ItemTable, Result
 from asterism.cli.turn import outcome_result
@@ -71,7 +72,7 @@ async def list_approvals(home: Asterism, answered: Answered = False) -> Result:
         columns.insert(2, Column("answer", lambda approval: approval.verdict, prose=True))
     empty = "No approval has been answered yet." if answered else "Nothing waits for an answer."
     shapes = [approval_view(approval, agents) for approval in approvals]
-    return Result(shapes, ItemTable(columns, approvals, empty))
+    return Result(shapes, ItemTable(columns, approvals, empty), notes=await halt_notes(home))
 
 
 @command(app, "show", readonly=True)
@@ -118,9 +119,8 @@ async def deny(home: Asterism, approval: ApprovalId, note: Note = None) -> Resul
 async def _decide(
     home: Asterism, approval_id: str, answer: dict[str, Any], *, approved: bool
 ) -> Result:
-    outcome = await home.turns.wait(
-        await home.approvals.decide(approval_id, approved=approved, **answer)
-    )
+    receipt = await home.approvals.decide(approval_id, approved=approved, **answer)
+    outcome = await wait_unless_halted(home, receipt)
     agents = await agent_names(home)
     return outcome_result(outcome, agents.get(outcome.agent_id, outcome.agent_id))
 

@@ -16,6 +16,7 @@ import orjson
 
 from asterism.cli import log
 from asterism.cli.commands import Options, flag, open_here, open_home
+from asterism.cli.halt import RESUME, halt_notes, halt_text
 from asterism.cli.output import Grid, Result, note, plural
 from asterism.cli.terminal import until_stopped
 from asterism.client import greet
@@ -96,10 +97,13 @@ async def up(
         known = await _start(options)
         started = True
     word = "The home runs" if started else "The home runs already"
+    async with open_home(options, readonly=True) as home:
+        notes = await halt_notes(home)
     return Result(
         {"pid": known.pid, "since": known.started_at_ms, "started": started},
         f"{word} in the background (process {known.pid}, since "
         f'{local_text(known.started_at_ms)}). "asterism down" ends it.',
+        notes=notes,
     )
 
 
@@ -288,8 +292,7 @@ def _lines(shape: dict[str, Any], home: HomeStatus | None) -> list[tuple[str, st
             ("approvals", f"{plural(home.approvals, 'question')} without an answer"),
         ]
     if home is not None and home.halt is not None:
-        halted = f"since {local_text(home.halt.at_ms)}: {home.halt.reason}"
-        lines.append(("halted", f'{halted}. "asterism resume" lets the agents continue.'))
+        lines.append(("halted", f"{halt_text(home.halt)} {RESUME}"))
     return lines
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import argument, command, group, option
+from asterism.cli.halt import halt_notes
 from asterism.cli.inputs import AgentArgument
 from asterism.cli.output import Column, ItemTable, Result
 from asterism.times import local_text, weekday_text, zone_named
@@ -34,7 +35,7 @@ async def list_schedules(
     ]
     empty = "Nothing is scheduled. Ask an agent to remind you."
     shapes = [schedule_view(who, schedule) for who, schedule in rows]
-    return Result(shapes, ItemTable(columns, rows, empty))
+    return Result(shapes, ItemTable(columns, rows, empty), notes=await halt_notes(home))
 
 
 @command(app, "add")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from asterism.cli.commands import FAILED, INTERRUPTED, PARKED, argument, command, group, option
+from asterism.cli.halt import RESUME, halt_notes, halt_text
 from asterism.cli.inputs import Limit
 from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural
 from asterism.errors import Conflict
@@ -60,7 +61,11 @@ async def list_turns(
         Column("tokens", lambda turn: f"{turn.usage.total:,}", least=100),
     ]
     empty = 'There are no turns yet. "asterism chat" begins one.'
-    return Result([turn_view(turn, agents) for turn in turns], ItemTable(columns, turns, empty))
+    return Result(
+        [turn_view(turn, agents) for turn in turns],
+        ItemTable(columns, turns, empty),
+        notes=await halt_notes(home),
+    )
 
 
 @command(app, "show", readonly=True)
@@ -77,6 +82,7 @@ async def show(home: Asterism, turn: TurnId) -> Result:
         {**turn_view(record, agents), "entries": [entry_view(entry) for entry in entries]},
         Grid(_facts(record, entries, who)),
         *story,
+        notes=await halt_notes(home) if record.ended_at_ms is None else (),
     )
 
 
@@ -109,6 +115,8 @@ async def fork(
     name: Annotated[str | None, option("--name", "NAME", "The name of the copy.")] = None,
 ) -> Result:
     """Copy the agent as it was before a turn, and let the copy answer the same message."""
+    if (halted := await home.halts.current()) is not None:
+        raise Conflict(f"{halt_text(halted)} {RESUME} Nothing was copied.")
     copy, outcome = await home.turns.fork(turn, name=name, model=model, system=system)
     result = outcome_result(outcome, copy.name)
     result.notes = [f"The copy is {copy.name}.", *result.notes]
