@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import contextlib
 import logging
+import shlex
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from datetime import datetime
@@ -226,7 +227,7 @@ class Agents:
         if not await self._session.database.write(work):
             raise Conflict(
                 f"There is an agent named {name!r} already. Choose another name, or change it with "
-                f'"asterism agent edit {name}". Nothing was created.'
+                f'"asterism agent edit {shlex.quote(name)}". Nothing was created.'
             )
         return self._bind(agent)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -43,7 +44,7 @@ async def create(
     prompt = _system(system, system_file)
     async with open_home(options) as home:
         agent = await home.agents.create(name, model=model, system=prompt, tools=tool or None)
-    chat = f"asterism chat --agent {agent.name}"
+    chat = f"asterism chat --agent {shlex.quote(agent.name)}"
     return Result(agent, f'Created {agent.name}. "{chat}" opens a chat.')
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -71,7 +72,7 @@ async def context_result(
         if record.agent_id != agent_record.id:
             raise NotFound(
                 f"Turn {turn} is not one of {agent_record.name}'s. "
-                f'"asterism turn list --agent {agent_record.name}" shows those.'
+                f'"asterism turn list --agent {shlex.quote(agent_record.name)}" shows those.'
             )
         context = await home.contexts.of_turn(turn, step)
     lines = _full_lines(context) if full else [_table(context)]

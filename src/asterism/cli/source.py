@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,7 +73,9 @@ async def add(
         audience=audience,
     )
     if later:
-        return Result({"name": name}, f'Added {name}. "asterism source sync {name}" reads it.')
+        return Result(
+            {"name": name}, f'Added {name}. "asterism source sync {shlex.quote(name)}" reads it.'
+        )
     return await sync(home, options, name)
 
 
@@ -161,7 +164,9 @@ async def sync(home: Asterism, options: Options, name: Name) -> Result:
 
     def stopped() -> str:
         far = f" at {bar.last}" if bar.last else ""
-        return f'Stopped{far}. "asterism source sync {name}" continues where it stopped.'
+        return (
+            f'Stopped{far}. "asterism source sync {shlex.quote(name)}" continues where it stopped.'
+        )
 
     with note_if_stopped(stopped), bar:
         done = await home.sources.sync(name, progress=progress)
@@ -172,7 +177,7 @@ async def sync(home: Asterism, options: Options, name: Name) -> Result:
     lines += [f"  Not read: {_unread(done.unread)}."] if done.unread else []
     lines += [f"  {problem}" for problem in done.problems[:MAX_PROBLEMS]]
     if len(done.problems) > MAX_PROBLEMS:
-        lines.append(f'  … "asterism source show {name}" shows all.')
+        lines.append(f'  … "asterism source show {shlex.quote(name)}" shows all.')
     return Result(done, *lines)
 
 
@@ -199,7 +204,7 @@ async def remove(options: Options, name: Name, yes: Yes = False) -> Result:
         state = await _state(home, name)
     size = _size(state, " and ")
     require_yes(f"Remove {name} with {size}? The files stay.", yes=yes)
-    stopped = f'Stopped. "asterism source remove {name}" continues where it stopped.'
+    stopped = f'Stopped. "asterism source remove {shlex.quote(name)}" continues where it stopped.'
     with note_if_stopped(lambda: stopped):
         async with open_home(options) as home:
             await home.sources.remove(name)
@@ -232,4 +237,6 @@ async def pause(home: Asterism, name: Name) -> Result:
 async def resume(home: Asterism, name: Name) -> Result:
     """Resume a paused source."""
     await home.sources.resume(name)
-    return Result({"name": name}, f'Resumed {name}. "asterism source sync {name}" reads it.')
+    return Result(
+        {"name": name}, f'Resumed {name}. "asterism source sync {shlex.quote(name)}" reads it.'
+    )
