@@ -31,7 +31,11 @@ Tools = Annotated[
 ]
 
 
-@command(app, "create")
+@command(
+    app,
+    "create",
+    example='agent create aria --system "You are Aria. You answer in short sentences."',
+)
 async def create(
     options: Options,
     name: Annotated[str, argument("NAME", "A new name.")],
@@ -48,7 +52,7 @@ async def create(
     return Result(agent, f'Created {agent.name}. "{chat}" opens a chat.')
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="agent list", readonly=True)
 async def list_agents(home: Asterism) -> Result:
     """Show all agents."""
     agents = await home.agents.list()
@@ -62,7 +66,7 @@ async def list_agents(home: Asterism) -> Result:
     return Result(agents, ItemTable(columns, agents, empty), notes=await halt_notes(home))
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="agent show aria", readonly=True)
 async def show(home: Asterism, name: Name) -> Result:
     """Show one agent with all its settings."""
     agent = await home.agents.get(name)
@@ -84,7 +88,7 @@ async def show(home: Asterism, name: Name) -> Result:
     return Result(agent, Grid(rows), notes=await halt_notes(home))
 
 
-@command(app, "edit")
+@command(app, "edit", example="agent edit aria --model openai:gpt-4.1-mini")
 async def edit(
     options: Options,
     name: Name,
@@ -134,7 +138,7 @@ async def edit(
     return Result(agent, f"Changed {agent.name}. The change takes effect at its next turn.")
 
 
-@command(app, "delete")
+@command(app, "delete", example="agent delete aria")
 async def delete(options: Options, name: Name, yes: Yes = False) -> Result:
     """Delete an agent; its journal stays and can still be read."""
     require_yes(f"Delete {one_line(name)}? Its turns can still be read afterwards.", yes=yes)

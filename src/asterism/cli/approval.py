@@ -57,7 +57,7 @@ Arguments = Annotated[
 Answered = Annotated[bool, flag("--answered", "Show answered approvals, the latest first.")]
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="approval list", readonly=True)
 async def list_approvals(home: Asterism, answered: Answered = False) -> Result:
     """Show the questions that wait for an answer."""
     approvals = await home.approvals.answered() if answered else await home.approvals.list()
@@ -75,7 +75,7 @@ async def list_approvals(home: Asterism, answered: Answered = False) -> Result:
     return Result(shapes, ItemTable(columns, approvals, empty), notes=await halt_notes(home))
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="approval show ap_4c2f81", readonly=True)
 async def show(home: Asterism, approval: ApprovalId) -> Result:
     """Show all of a question: the exact call, why it is asked, who may answer, and its history."""
     details, agents = await home.approvals.show(approval), await agent_names(home)
@@ -84,7 +84,7 @@ async def show(home: Asterism, approval: ApprovalId) -> Result:
     return Result(approval_details_view(details, agents), Grid(rows))
 
 
-@command(app, "approve")
+@command(app, "approve", example="approval approve ap_4c2f81 --for always --limit 3/day")
 async def approve(
     options: Options,
     approval: ApprovalId,
@@ -110,7 +110,7 @@ async def approve(
         return result
 
 
-@command(app, "deny", work=True)
+@command(app, "deny", example='approval deny ap_4c2f81 --note "Too expensive."', work=True)
 async def deny(home: Asterism, approval: ApprovalId, note: Note = None) -> Result:
     """Deny the call; the agent reads your reason, and its answer is printed."""
     return await _decide(home, approval, {"note": note}, approved=False)

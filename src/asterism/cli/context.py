@@ -27,7 +27,7 @@ _TAG = re.compile(r"^<block [^>]*>|</block>$")
 app = group("Show what a model sees, and why; compact old messages.")
 
 
-@command(app, "show")
+@command(app, "show", example="context show aria")
 async def show(
     options: Options,
     agent: AgentArgument,
@@ -157,7 +157,7 @@ def _tokens(context: ContextView) -> str:
     return f"about {total}: an estimate by length; this model has not counted any context yet"
 
 
-@command(app, "compact")
+@command(app, "compact", example="context compact aria")
 async def compact(home: Asterism, agent: AgentArgument) -> Result:
     """Compact the older half of an agent's context into a summary; the originals stay."""
     compacted = await home.contexts.compact(agent)

@@ -46,7 +46,7 @@ MAX_PROBLEMS = 20
 MAX_KINDS = 8
 
 
-@command(app, "add")
+@command(app, "add", example="source add papers ~/papers")
 async def add(
     home: Asterism,
     options: Options,
@@ -79,7 +79,7 @@ async def add(
     return await sync(home, options, name)
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="source list", readonly=True)
 async def list_sources(home: Asterism) -> Result:
     """Show all sources and their state."""
     sources, agents = await home.sources.list(), await agent_names(home)
@@ -114,7 +114,7 @@ async def _state(home: Asterism, name: str) -> SourceState:
     return next(state for state in await home.sources.list() if state.source.id == wanted.id)
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="source show papers", readonly=True)
 async def show(
     home: Asterism,
     name: Name,
@@ -154,7 +154,7 @@ async def show(
     )
 
 
-@command(app, "sync")
+@command(app, "sync", example="source sync papers")
 async def sync(home: Asterism, options: Options, name: Name) -> Result:
     """Read new and changed documents; an interrupted run continues where it stopped."""
     bar = ProgressBar(silent=options.json)
@@ -197,7 +197,7 @@ def _progress_text(now: Progress) -> str:
     return f"{files}, {size}, {plural(now.passages, 'passage')}"
 
 
-@command(app, "remove")
+@command(app, "remove", example="source remove papers")
 async def remove(options: Options, name: Name, yes: Yes = False) -> Result:
     """Remove a source and its passages; the files stay."""
     async with open_home(options, readonly=True) as home:
@@ -212,28 +212,28 @@ async def remove(options: Options, name: Name, yes: Yes = False) -> Result:
     return Result(shape, f"Removed {name}: {size}. The files stay.")
 
 
-@command(app, "attach")
+@command(app, "attach", example="source attach papers aria")
 async def attach(home: Asterism, name: Name, agent: Reader) -> Result:
     """Let an agent search a source."""
     await home.sources.attach(name, agent)
     return Result({"name": name, "agent": agent}, f"{agent} can search {name}.")
 
 
-@command(app, "detach")
+@command(app, "detach", example="source detach papers aria")
 async def detach(home: Asterism, name: Name, agent: Reader) -> Result:
     """Do not let an agent search a source any more."""
     await home.sources.detach(name, agent)
     return Result({"name": name, "agent": agent}, f"{agent} cannot search {name} any more.")
 
 
-@command(app, "pause")
+@command(app, "pause", example="source pause papers")
 async def pause(home: Asterism, name: Name) -> Result:
     """Pause a source: its documents can be searched, but new ones are not read."""
     await home.sources.pause(name)
     return Result({"name": name}, f"Paused {name}.")
 
 
-@command(app, "resume")
+@command(app, "resume", example="source resume papers")
 async def resume(home: Asterism, name: Name) -> Result:
     """Resume a paused source."""
     await home.sources.resume(name)

@@ -37,7 +37,7 @@ _HOW_TO_DECIDE = '"asterism approval approve ID" or "asterism approval deny ID" 
 _CODES = {"done": 0, "parked": PARKED, "stopped": INTERRUPTED}
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="turn list --agent aria", readonly=True)
 async def list_turns(
     home: Asterism,
     agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's.")] = None,
@@ -68,7 +68,7 @@ async def list_turns(
     )
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="turn show turn_01a1e1816e200a50fe5dea5c", readonly=True)
 async def show(home: Asterism, turn: TurnId) -> Result:
     """Show what happened in a turn, entry by entry."""
     agents, entries = await agent_names(home), list["Entry"]()
@@ -86,7 +86,7 @@ async def show(home: Asterism, turn: TurnId) -> Result:
     )
 
 
-@command(app, "replay", readonly=True)
+@command(app, "replay", example="turn replay turn_01a1e1816e200a50fe5dea5c", readonly=True)
 async def replay(
     home: Asterism,
     turn: TurnId,
@@ -106,7 +106,12 @@ async def replay(
     return Result(replayed, count, *(f"  {text}" for text in replayed.differences), code=FAILED)
 
 
-@command(app, "fork", work=True)
+@command(
+    app,
+    "fork",
+    example="turn fork turn_01a1e1816e200a50fe5dea5c --model openai:gpt-4.1-mini",
+    work=True,
+)
 async def fork(
     home: Asterism,
     turn: TurnId,
@@ -123,7 +128,7 @@ async def fork(
     return result
 
 
-@command(app, "stop", work=True)
+@command(app, "stop", example="turn stop turn_01a1e1816e200a50fe5dea5c", work=True)
 async def stop(home: Asterism, turn: TurnId) -> Result:
     """Stop a turn that is running or waiting."""
     outcome = await _stop(home, turn)

@@ -40,7 +40,7 @@ class SystemUnit:
     """Commands for after its file is gone."""
 
 
-@command(app, "install")
+@command(app, "install", example="service install")
 async def install(
     options: Options,
     show: Annotated[bool, flag("--print", "Only print the unit; write nothing.")] = False,
@@ -73,7 +73,7 @@ async def install(
     )
 
 
-@command(app, "remove")
+@command(app, "remove", example="service remove")
 async def remove(options: Options) -> Result:
     """Stop the home that the system runs, and remove its unit."""
     unit = _unit(options)
