@@ -47,7 +47,7 @@ def test_up_is_ready_once_and_down_ends_it(
     assert Path(status["log"]).parent == asterism.data
     shown = asterism.ok("status")
     assert f"in the background (process {started['pid']}) since 20" in shown
-    assert '"asterism resume" lets the agents continue' in shown
+    assert '"asterism resume" lets them continue.' in shown
     ended = asterism.ok("down")
     assert ended == f"Ended the home in the background (process {started['pid']}).\n"
     assert asterism.json("status")["running"] is False

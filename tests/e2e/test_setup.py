@@ -326,11 +326,11 @@ def test_ctrl_c_in_the_middle_of_setup_leaves_everything_as_it_was(person: Comma
 
 
 @pytest.mark.promise("X3")
-def test_a_key_that_is_typed_is_stored_for_the_owner_alone_and_never_shown(person: Command):
+def test_a_key_that_is_typed_is_stored_encrypted_and_never_shown(person: Command):
     with person.terminal("setup", "--agent", "a", "--persona", "p", "--cap", "none") as terminal:
         terminal.expect("Model, by number")
         terminal.type("groq:some-model")
-        terminal.expect("export GROQ_API_KEY=")
+        terminal.expect("GROQ_API_KEY")
         terminal.expect("(not shown")
         terminal.type("sk-hunter2")
         terminal.expect("Your time zone [")
@@ -338,10 +338,33 @@ def test_a_key_that_is_typed_is_stored_for_the_owner_alone_and_never_shown(perso
         terminal.expect("a is ready.")
         assert terminal.ended() == 0
         assert "hunter2" not in terminal.raw
-    file = person.data / "asterism.toml"
-    assert configured(person)["models"] == {"groq": {"key": "sk-hunter2"}}
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert "Stored the key of groq, encrypted." in terminal.shown
+    assert "models" not in configured(person)
+    assert stat.S_IMODE((person.data / "asterism.toml").stat().st_mode) == 0o600
+    for file in person.place.rglob("*"):
+        assert not file.is_file() or b"hunter2" not in file.read_bytes()
+    (stored,) = person.json("key", "list")
+    assert stored["name"] == "groq"
+    (groq,) = [row for row in person.json("model", "list") if row.get("name") == "groq"]
+    assert "missing" not in groq["key"]
     assert "hunter2" not in person.ok("doctor", "--offline") + person.ok("model", "list")
+
+
+@pytest.mark.promise("X3")
+def test_a_key_replaces_the_variable_that_the_configuration_names(person: Command):
+    person.configure('[models.groq]\nkey_env = "MY_GROQ"\n')
+    with person.terminal("setup", "--agent", "a", "--persona", "p", "--cap", "none") as terminal:
+        terminal.expect("Model, by number")
+        terminal.type("groq:some-model")
+        terminal.expect("MY_GROQ")
+        terminal.expect("(not shown")
+        terminal.type("sk-hunter2")
+        terminal.expect("Your time zone [")
+        terminal.type("")
+        assert terminal.ended() == 0
+    assert configured(person)["models"]["groq"]["key"] == "secret:groq"
+    (groq,) = [row for row in person.json("model", "list") if row.get("name") == "groq"]
+    assert "missing" not in groq["key"]
 
 
 def test_an_embedded_model_is_offered_for_download(person: Command):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import string
 import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
@@ -319,7 +320,7 @@ async def _named(tx: Connection, token: str) -> AccessToken:
 def _taken(name: str) -> Conflict:
     return Conflict(
         f"There is a token named {name!r} already. Choose another name, or revoke it with "
-        f'"asterism token revoke {name}". Nothing was created.'
+        f'"asterism token revoke {shlex.quote(name)}". Nothing was created.'
     )
 
 

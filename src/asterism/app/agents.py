@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import logging
+import shlex
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from datetime import datetime
@@ -242,7 +243,7 @@ class Agents:
         if not await self._session.database.write(work):
             raise Conflict(
                 f"There is an agent named {name!r} already. Choose another name, or change it with "
-                f'"asterism agent edit {name}". Nothing was created.'
+                f'"asterism agent edit {shlex.quote(name)}". Nothing was created.'
             )
         return self._bind(agent)
 
@@ -809,10 +810,8 @@ class Halts:
 
         return await session.database.read(read)
 
-    async def halt(self, reason: str) -> Halt:
-        """Stop all agents until `resume`; what comes in meanwhile waits."""
-        if not reason.strip():
-            raise InvalidInput("A halt needs a reason. Nothing was halted.")
+    async def halt(self, reason: str = "") -> Halt:
+        """Stop all agents until `resume`; what comes in meanwhile waits. A reason is optional."""
         session = self._session
         halt = Halt(new_id("halt"), None, None, "critical", reason.strip(), session.clock())
         await session.database.write(lambda tx: agents.put_halt(tx, halt))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from pathlib import Path
@@ -174,7 +175,7 @@ class Sources:
             if not await documents.create(tx, source):
                 raise Conflict(
                     f"There is a source named {name!r} already. Choose another name, or read it "
-                    f'again with "asterism source sync {name}". Nothing was added.'
+                    f'again with "asterism source sync {shlex.quote(name)}". Nothing was added.'
                 )
             for agent_id in ids:
                 await documents.attach(tx, source.id, agent_id, now)
@@ -252,7 +253,7 @@ class Sources:
         if source.paused:
             raise Conflict(
                 f"Source {name!r} is paused, so that it is not read. Let it go on with "
-                f'"asterism source resume {name}". Nothing was read.'
+                f'"asterism source resume {shlex.quote(name)}". Nothing was read.'
             )
         folder = Folder(source, now=self._session.clock)
         synced = await folder.sync(self._session.database, progress)

@@ -39,14 +39,17 @@ from asterism.cli import (
     spend,
     token,
     tool,
+    tour,
     turn,
     units,
     user,
 )
 from asterism.cli.commands import (
     FAILED,
+    HELP_WIDTH,
     Config,
     Data,
+    HelpGroup,
     Json,
     Options,
     command,
@@ -58,11 +61,13 @@ from asterism.cli.commands import (
 
 app = typer.Typer(
     name="asterism",
+    cls=HelpGroup,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings=HELP_WIDTH,
 )
-command(app)(chat.chat)
-command(app)(search.search)
+command(app, example='chat --once "Good morning"')(chat.chat)
+command(app, example="search where is the boiler invoice")(search.search)
 for name, noun in (
     ("agent", agent.app),
     ("block", block.app),
@@ -91,16 +96,17 @@ for name, noun in (
 ):
     app.add_typer(noun, name=name)
 app.add_typer(debug.app, name="debug", hidden=True)
-command(app)(background.up)
-command(app)(background.down)
-command(app)(background.status)
-command(app)(serve.serve)
-command(app)(serve.worker)
-command(app)(setup.setup)
-command(app, readonly=True)(spend.spend)
-command(app)(doctor.doctor)
-command(app)(halt.halt)
-command(app)(halt.resume)
+command(app, example="up")(background.up)
+command(app, example="down")(background.down)
+command(app, example="status")(background.status)
+command(app, example="serve --port 8080")(serve.serve)
+command(app, example="worker")(serve.worker)
+command(app, example="setup --model ollama:llama3.2")(setup.setup)
+command(app, example="tour")(tour.tour)
+command(app, readonly=True, example="spend --days 7 --by model")(spend.spend)
+command(app, example="doctor --offline")(doctor.doctor)
+command(app, example='halt "it sends too many messages"')(halt.halt)
+command(app, example="resume")(halt.resume)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
+from asterism.cli.halt import halt_notes
 from asterism.cli.inputs import Yes, read_text, require_yes
 from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural
 from asterism.errors import InvalidInput
@@ -29,7 +31,11 @@ Tools = Annotated[
 ]
 
 
-@command(app, "create")
+@command(
+    app,
+    "create",
+    example='agent create aria --system "You are Aria. You answer in short sentences."',
+)
 async def create(
     options: Options,
     name: Annotated[str, argument("NAME", "A new name.")],
@@ -42,11 +48,11 @@ async def create(
     prompt = _system(system, system_file)
     async with open_home(options) as home:
         agent = await home.agents.create(name, model=model, system=prompt, tools=tool or None)
-    chat = f"asterism chat --agent {agent.name}"
+    chat = f"asterism chat --agent {shlex.quote(agent.name)}"
     return Result(agent, f'Created {agent.name}. "{chat}" opens a chat.')
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="agent list", readonly=True)
 async def list_agents(
     home: Asterism,
     archived: Annotated[bool, flag("--archived", "Show the archived agents instead.")] = False,
@@ -64,10 +70,10 @@ async def list_agents(
         empty = "No agent is archived."
     elif not agents and await home.agents.list(archived=True):
         empty = 'All agents are archived. "asterism agent list --archived" shows them.'
-    return Result(agents, ItemTable(columns, agents, empty))
+    return Result(agents, ItemTable(columns, agents, empty), notes=await halt_notes(home))
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="agent show aria", readonly=True)
 async def show(home: Asterism, name: Name) -> Result:
     """Show one agent with all its settings."""
     agent = await home.agents.get(name)
@@ -87,10 +93,10 @@ async def show(home: Asterism, name: Name) -> Result:
         ("version", str(agent.version)),
         ("system", agent.system),
     ]
-    return Result(agent, Grid(rows))
+    return Result(agent, Grid(rows), notes=await halt_notes(home))
 
 
-@command(app, "edit")
+@command(app, "edit", example="agent edit aria --model openai:gpt-4.1-mini")
 async def edit(
     options: Options,
     name: Name,
@@ -140,22 +146,22 @@ async def edit(
     return Result(agent, f"Changed {agent.name}. The change takes effect at its next turn.")
 
 
-@command(app, "archive")
+@command(app, "archive", example="agent archive aria")
 async def archive(home: Asterism, name: Name) -> Result:
     """Let an agent rest: it is in no list and takes no turns; its memory and journal stay."""
     agent = await home.agents.archive(name)
-    back = f'"asterism agent unarchive {agent.name}" puts it back to work.'
+    back = f'"asterism agent unarchive {shlex.quote(agent.name)}" puts it back to work.'
     return Result(agent, f"Archived {agent.name}. {back}")
 
 
-@command(app, "unarchive")
+@command(app, "unarchive", example="agent unarchive aria")
 async def unarchive(home: Asterism, name: Name) -> Result:
     """Put an archived agent back to work, first on what has waited meanwhile."""
     agent = await home.agents.unarchive(name)
     return Result(agent, f"{agent.name} is back at work.")
 
 
-@command(app, "delete")
+@command(app, "delete", example="agent delete aria")
 async def delete(options: Options, name: Name, yes: Yes = False) -> Result:
     """Delete an agent; its journal stays and can still be read."""
     require_yes(f"Delete {one_line(name)}? Its turns can still be read afterwards.", yes=yes)

@@ -64,7 +64,7 @@ TextFile = Annotated[Path | None, option("--file", "FILE", "The text is in this 
 # -- looking ---------------------------------------------------------------------------------------
 
 
-@command(app, "list")
+@command(app, "list", example="archive list --limit 5")
 async def list_passages(
     options: Options,
     agent: AgentOption = None,
@@ -98,7 +98,7 @@ def _audience(passage: Passage, names: dict[str, str]) -> str:
     return visible_to(passage.source.audience, names)
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="archive show pas_01a1ed55", readonly=True)
 async def show(home: Asterism, passage: PassageId) -> Result:
     """Show a passage with its sources and its history."""
     details = await home.archive.get(passage)
@@ -137,7 +137,7 @@ def _facts(passage: Passage, names: dict[str, str]) -> Iterator[tuple[str, str]]
     yield "text", passage.text
 
 
-@command(app, "search")
+@command(app, "search", example='archive search "boiler invoice"')
 async def search(
     options: Options,
     query: Annotated[str, argument("QUERY", "Any text is a query.")],
@@ -170,7 +170,7 @@ async def hits_result(options: Options, search_options: SearchOptions) -> Result
 # -- writing ---------------------------------------------------------------------------------------
 
 
-@command(app, "add")
+@command(app, "add", example='archive add "The boiler was serviced on 3 May."')
 async def add(
     options: Options,
     text: Text = None,
@@ -201,7 +201,7 @@ async def add(
     return _written_result(written)
 
 
-@command(app, "append")
+@command(app, "append", example='archive append pas_01a1ed55 "It cost 120 euros."')
 async def append(
     options: Options, passage: PassageId, text: Text = None, file: TextFile = None
 ) -> Result:
@@ -211,7 +211,7 @@ async def append(
         return _written_result(await home.archive.append(passage, content, by="cli"))
 
 
-@command(app, "tag")
+@command(app, "tag", example="archive tag pas_01a1ed55 house")
 async def tag_passage(
     options: Options,
     passage: PassageId,
@@ -225,13 +225,13 @@ async def tag_passage(
         return _written_result(await home.archive.tag(passage, tags or (), by="cli"))
 
 
-@command(app, "retract")
+@command(app, "retract", example="archive retract pas_01a1ed55")
 async def retract(home: Asterism, passage: PassageId) -> Result:
     """Mark a passage as no longer true; it stays in the history."""
     return _written_result(await home.archive.retract(passage, by="cli"))
 
 
-@command(app, "forget")
+@command(app, "forget", example="archive forget pas_01a1ed55")
 async def forget(
     options: Options,
     passages: Annotated[list[str], argument("ID", "The passages' ids.")],
@@ -264,7 +264,7 @@ def _written_result(written: Written) -> Result:
 # -- many at once ----------------------------------------------------------------------------------
 
 
-@command(app, "import")
+@command(app, "import", example="archive import notes.md")
 async def import_file(
     options: Options,
     file: Annotated[Path, argument("FILE", "A passage on each line, or JSONL; - is stdin.")],

@@ -43,7 +43,7 @@ def _read_span(since: str | None, until: str | None) -> tuple[datetime | None, d
     return read_since(since) if since else None, read_until(until) if until else None
 
 
-@command(app, "list")
+@command(app, "list", example="audit list --limit 10")
 async def list_events(
     options: Options,
     agent: Annotated[str | None, option("--agent", "NAME", "Only events of this agent.")] = None,
@@ -78,7 +78,7 @@ async def list_events(
     return Result(shapes, ItemTable(columns, events, "No event matches."))
 
 
-@command(app, "autonomy")
+@command(app, "autonomy", example="audit autonomy")
 async def autonomy(
     options: Options,
     agent: Annotated[str | None, option("--agent", "NAME", "Only calls of this agent.")] = None,
@@ -112,7 +112,7 @@ async def autonomy(
     return Result(autonomy_view(calls), *parts)
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="audit show aria:7", readonly=True)
 async def show(
     home: Asterism,
     event: Annotated[str, argument("EVENT", "CHAIN:NUMBER, such as aria:12 or home:3.")],
@@ -141,7 +141,7 @@ async def show(
     return Result(event_view(details, names), *parts)
 
 
-@command(app, "verify")
+@command(app, "verify", example="audit verify")
 async def verify(
     options: Options,
     head: Annotated[
@@ -186,7 +186,7 @@ def _verification(verified: Verified, names: Mapping[str, str]) -> Iterator[Part
             yield "Keep it in another place: with --head it proves later that no event was removed."
 
 
-@command(app, "export")
+@command(app, "export", example="audit export --file audit.jsonl")
 async def export(
     options: Options,
     file: Annotated[

@@ -16,6 +16,7 @@ import orjson
 
 from asterism.cli import log
 from asterism.cli.commands import Options, flag, open_here, open_home
+from asterism.cli.halt import RESUME, halt_notes, halt_text
 from asterism.cli.output import Grid, Result, note, plural
 from asterism.cli.serve import serve_home
 from asterism.cli.terminal import until_stopped
@@ -102,6 +103,8 @@ async def up(
         started = True
     word = "The home runs" if started else "The home runs already"
     at = f", at {known.address}" if known.address is not None else ""
+    async with open_home(options, readonly=True) as home:
+        notes = await halt_notes(home)
     return Result(
         {
             "pid": known.pid,
@@ -111,6 +114,7 @@ async def up(
         },
         f"{word} in the background (process {known.pid}, since "
         f'{local_text(known.started_at_ms)}){at}. "asterism down" ends it.',
+        notes=notes,
     )
 
 
@@ -334,8 +338,7 @@ def _lines(shape: dict[str, Any], home: HomeStatus | None) -> list[tuple[str, st
             ("approvals", f"{plural(home.approvals, 'question')} without an answer"),
         ]
     if home is not None and home.halt is not None:
-        halted = f"since {local_text(home.halt.at_ms)}: {home.halt.reason}"
-        lines.append(("halted", f'{halted}. "asterism resume" lets the agents continue.'))
+        lines.append(("halted", f"{halt_text(home.halt)} {RESUME}"))
     return lines
 
 

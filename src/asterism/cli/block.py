@@ -106,7 +106,7 @@ Section = Annotated[str | None, option("--section", "NAME", "The section of a co
 # -- looking ---------------------------------------------------------------------------------------
 
 
-@command(app, "list")
+@command(app, "list", example="block list --agent aria")
 async def list_blocks(
     options: Options, agent: AgentOption = None, constellation: Constellation = False
 ) -> Result:
@@ -133,7 +133,7 @@ def blocks_result(blocks: Sequence[VisibleBlock]) -> Result:
     return Result([block_view(seen) for seen in blocks], ItemTable(columns, blocks, empty))
 
 
-@command(app, "show")
+@command(app, "show", example="block show human --agent aria")
 async def show(
     options: Options,
     label: Label,
@@ -223,7 +223,7 @@ def _type(seen: VisibleBlock) -> str:
 # -- creating and describing -----------------------------------------------------------------------
 
 
-@command(app, "create")
+@command(app, "create", example='block create garden --text "Two apple trees."')
 async def create(
     options: Options,
     label: Annotated[str, argument("LABEL", "A new label.")],
@@ -268,7 +268,7 @@ async def create(
     return Result(block, f"Block {block.label!r} exists, at version {block.version}.")
 
 
-@command(app, "describe")
+@command(app, "describe", example='block describe garden --description "What grows in the garden."')
 async def describe(
     options: Options,
     label: Label,
@@ -313,7 +313,7 @@ async def describe(
     return Result(block, f"Changed the settings of block {block.label!r}.")
 
 
-@command(app, "share")
+@command(app, "share", example="block share garden aria --permission append")
 async def share(
     home: Asterism,
     label: Label,
@@ -336,7 +336,7 @@ async def share(
     )
 
 
-@command(app, "unshare")
+@command(app, "unshare", example="block unshare garden aria")
 async def unshare(
     home: Asterism,
     label: Label,
@@ -354,7 +354,7 @@ async def unshare(
     return Result(block, f"{other} no longer sees block {block.label!r}.")
 
 
-@command(app, "retire")
+@command(app, "retire", example="block retire garden")
 async def retire(
     options: Options,
     label: Label,
@@ -392,7 +392,7 @@ def _read_schema(text: str) -> str | dict[str, Any]:
 # -- editing ---------------------------------------------------------------------------------------
 
 
-@command(app, "edit")
+@command(app, "edit", example='block edit human --append "Likes tea."')
 async def edit(
     options: Options,
     label: Label,
@@ -529,7 +529,7 @@ def _used(block: Block) -> str:
 # -- back and forth --------------------------------------------------------------------------------
 
 
-@command(app, "undo")
+@command(app, "undo", example="block undo human")
 async def undo(
     home: Asterism,
     label: Label,
@@ -544,7 +544,7 @@ async def undo(
     return await _step(home, which, Undo(), reason, "Undid edit {}")
 
 
-@command(app, "redo")
+@command(app, "redo", example="block redo human")
 async def redo(
     home: Asterism,
     label: Label,
@@ -559,7 +559,7 @@ async def redo(
     return await _step(home, which, Redo(), reason, "Undid undo {}")
 
 
-@command(app, "revert")
+@command(app, "revert", example="block revert human 3")
 async def revert(
     home: Asterism,
     label: Label,
@@ -586,7 +586,7 @@ async def _step(
     )
 
 
-@command(app, "restore")
+@command(app, "restore", example='block restore human "1 hour ago"')
 async def restore(
     home: Asterism,
     label: Label,
@@ -622,7 +622,7 @@ async def _version_at(
 # -- history ---------------------------------------------------------------------------------------
 
 
-@command(app, "history", readonly=True)
+@command(app, "history", example="block history human --limit 5", readonly=True)
 async def history(
     home: Asterism,
     label: Label,
@@ -654,7 +654,7 @@ def _standing(edit: EditRecord) -> str:
     return f"undoes {edit.undoes}" if edit.undoes is not None else ""
 
 
-@command(app, "diff", readonly=True)
+@command(app, "diff", example="block diff human 1 3", readonly=True)
 async def diff(
     home: Asterism,
     label: Label,
@@ -693,7 +693,7 @@ class _Diff:
             screen.print(Text(line, style))
 
 
-@command(app, "blame", readonly=True)
+@command(app, "blame", example="block blame human", readonly=True)
 async def blame(
     home: Asterism, label: Label, agent: AgentOption = None, constellation: Constellation = False
 ) -> Result:
@@ -719,7 +719,7 @@ def _authors(edits: Sequence[EditRecord]) -> str:
 # -- replicas --------------------------------------------------------------------------------------
 
 
-@command(app, "merge")
+@command(app, "merge", example="block merge human updates.bin")
 async def merge(
     options: Options,
     label: Label,
@@ -738,7 +738,7 @@ async def merge(
     return Result(block, _used(block))
 
 
-@command(app, "export-updates")
+@command(app, "export-updates", example="block export-updates human updates.bin")
 async def export_updates(
     home: Asterism,
     label: Label,

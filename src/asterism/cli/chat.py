@@ -21,6 +21,7 @@ import orjson
 from asterism.cli import log
 from asterism.cli.approval import read_limits
 from asterism.cli.commands import Options, flag, open_home, option
+from asterism.cli.halt import wait_unless_halted
 from asterism.cli.inputs import Play, Record, read_bytes
 from asterism.cli.output import Column, ItemTable, Output, note, one_line, plural, printable
 from asterism.cli.screen import Prompt, Screen
@@ -127,7 +128,7 @@ async def _wait(home: Asterism, receipt: Receipt) -> Outcome:
     """Return how a turn ends; should the process end that has the home open, it goes on here."""
     while True:
         try:
-            return await home.turns.wait(receipt)
+            return await wait_unless_halted(home, receipt)
         except HomeLost as lost:
             note(lost.reason)
             await _renew(home)

@@ -17,7 +17,7 @@ app = group("Manage the constellations that a server serves.")
 Name = Annotated[str, argument("NAME", "The constellation's name.")]
 
 
-@command(app, "create")
+@command(app, "create", example="constellation create work")
 async def create(home: Asterism, name: Name) -> Result:
     """Create a constellation, or return the one that there is."""
     made = await home.constellations.ensure(name, by="cli")
@@ -25,7 +25,7 @@ async def create(home: Asterism, name: Name) -> Result:
     return Result(made, f"The constellation {made.name} is served. A token for it: {token}")
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="constellation list", readonly=True)
 async def list_constellations(home: Asterism) -> Result:
     """Show all constellations of the database."""
     found = await home.constellations.list()
@@ -38,7 +38,7 @@ async def list_constellations(home: Asterism) -> Result:
     return Result(found, ItemTable(columns, found, "There are no constellations."))
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="constellation show work", readonly=True)
 async def show(home: Asterism, name: Name) -> Result:
     """Show one constellation."""
     there = await home.constellations.get(name)

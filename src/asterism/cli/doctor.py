@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli import log
 from asterism.cli.commands import FAILED, Options, flag, open_home, stored_keys
+from asterism.cli.halt import RESUME, halt_text
 from asterism.cli.output import Result, console, plural, printable
 from asterism.errors import AsterismError, Conflict, StoreMissing
 from asterism.private import others_may
@@ -240,7 +241,10 @@ async def _searching(home: Asterism, encoder: str) -> CheckResult:
 async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[CheckResult]:
     """Say what waits for a process or for a person."""
     unfinished = len(await home.turns.unfinished())
-    if unfinished and not at_work:
+    if (halted := await home.halts.current()) is not None:
+        waiting = f" {plural(unfinished, 'message')} not answered yet." if unfinished else ""
+        yield CheckResult("halt", BAD, f"{halt_text(halted)}{waiting}", RESUME)
+    elif unfinished and not at_work:
         text = f"{plural(unfinished, 'message')} not answered yet"
         yield CheckResult("turns", LOOK, text, '"asterism" or "asterism serve" continues them.')
     else:

@@ -21,7 +21,7 @@ app = group("Show and change what agents may do without asking each time.")
 AgentName = Annotated[str | None, option("--agent -a", "NAME", "The agent whose calls to allow.")]
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="grant list", readonly=True)
 async def list_grants(
     home: Asterism,
     agent: Annotated[
@@ -51,7 +51,7 @@ async def list_grants(
     return Result(shapes, ItemTable(columns, grants, "There are no grants: agents ask each time."))
 
 
-@command(app, "give")
+@command(app, "give", example="grant give pay --agent aria --uses 3")
 async def give(
     options: Options,
     tool: Annotated[str, argument("TOOL", "The tool, or a glob: file*.")],
@@ -89,7 +89,7 @@ async def give(
     return Result(grant, f"{grant.id}: {who} may make {grant_text(grant)} without asking.")
 
 
-@command(app, "revoke")
+@command(app, "revoke", example="grant revoke grant_01a1ed55")
 async def revoke(
     home: Asterism,
     grant: Annotated[str, argument("ID", "The grant's id.")],

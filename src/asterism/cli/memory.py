@@ -66,7 +66,7 @@ Several = list[str] | None
 # -- the index -------------------------------------------------------------------------------------
 
 
-@command(app, "index")
+@command(app, "index", example="memory index")
 async def index(home: Asterism, options: Options) -> Result:
     """Put all texts into the index of search and encode them now, not in the background."""
     with ProgressBar(silent=options.json) as bar:
@@ -88,7 +88,7 @@ async def index(home: Asterism, options: Options) -> Result:
 # -- time ------------------------------------------------------------------------------------------
 
 
-@command(app, "as-of")
+@command(app, "as-of", example='memory as-of aria "yesterday"')
 async def as_of(
     options: Options,
     agent: AgentArgument,
@@ -115,7 +115,7 @@ async def as_of(
     return Result(memory, *parts)
 
 
-@command(app, "revert")
+@command(app, "revert", example="memory revert turn_01a1e1816e200a50fe5dea5c")
 async def revert(
     options: Options,
     turn: Annotated[str | None, argument("TURN", "Undo everything that this turn wrote.")] = None,
@@ -192,7 +192,7 @@ def _write_lines(writes: TurnWrites, labels: dict[str, str]) -> Iterator[str]:
         yield f"passage {change.passage_id}, {change.kind}"
 
 
-@command(app, "fork")
+@command(app, "fork", example="memory fork aria bea")
 async def fork(
     options: Options,
     agent: AgentArgument,
@@ -217,7 +217,7 @@ async def fork(
     )
 
 
-@command(app, "retain")
+@command(app, "retain", example="memory retain")
 async def retain(home: Asterism) -> Result:
     """Delete everything older than the rules in [retention] allow; this also runs daily."""
     deleted = await home.memory.retain()
@@ -236,7 +236,7 @@ async def retain(home: Asterism) -> Result:
 # -- trust -----------------------------------------------------------------------------------------
 
 
-@command(app, "why", readonly=True)
+@command(app, "why", example="memory why human:1", readonly=True)
 async def why(
     home: Asterism,
     ref: Annotated[str, argument("REF", "A passage's or summary's id, LABEL or LABEL:LINE.")],
@@ -285,7 +285,7 @@ def _branch(trace: Trace, indent: str) -> Iterator[str]:
         yield from _branch(child, f"{indent}  ")
 
 
-@command(app, "health", readonly=True)
+@command(app, "health", example="memory health aria", readonly=True)
 async def health(home: Asterism, agent: AgentArgument) -> Result:
     """Show problems in an agent's memory and how to fix them; changes nothing."""
     report = await home.memory.health(agent)
@@ -322,7 +322,7 @@ class ForgetOptions:
     agents: tuple[str, ...] = ()
 
 
-@command(app, "forget")
+@command(app, "forget", example='memory forget --text "4711"')
 async def forget(
     options: Options,
     text: Annotated[Several, option("--text", "TEXT", "A text, wherever it occurs.")] = None,
@@ -436,7 +436,7 @@ def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
         yield "It is not finished: the next start continues it."
 
 
-@command(app, "receipts", readonly=True)
+@command(app, "receipts", example="memory receipts", readonly=True)
 async def receipts(
     home: Asterism,
     receipt: Annotated[str | None, argument("RECEIPT", "Show all of this one.")] = None,
@@ -464,7 +464,7 @@ async def receipts(
 # -- leaving and returning -------------------------------------------------------------------------
 
 
-@command(app, "export", readonly=True)
+@command(app, "export", example="memory export aria --file aria.json", readonly=True)
 async def export(
     home: Asterism,
     agent: AgentArgument,
@@ -489,7 +489,7 @@ async def export(
     )
 
 
-@command(app, "import")
+@command(app, "import", example="memory import aria aria.json --dry-run")
 async def import_memory(
     options: Options,
     agent: AgentArgument,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = group("Read problems that agents could not solve by themselves.")
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="notice list", readonly=True)
 async def list_notices(
     home: Asterism,
     every: Annotated[bool, flag("--all", "Also show notices that were seen.")] = False,

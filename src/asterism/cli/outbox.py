@@ -23,7 +23,7 @@ class DeliveryState(StrEnum):
     SENT = "sent"
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="outbox list --state dead", readonly=True)
 async def list_deliveries(
     home: Asterism,
     state: Annotated[
@@ -46,7 +46,7 @@ async def list_deliveries(
     return Result(deliveries, ItemTable(columns, deliveries, empty))
 
 
-@command(app, "retry")
+@command(app, "retry", example="outbox retry out_01a1ed55")
 async def retry(
     home: Asterism,
     key: Annotated[str, argument("KEY", "The delivery's key.")],

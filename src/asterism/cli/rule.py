@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = group("Show, add and remove the rules for the tools of an agent.")
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="rule list aria", readonly=True)
 async def list_rules(home: Asterism, agent: AgentArgument) -> Result:
     """Show the rules of an agent, with the sentences that its model reads."""
     rules = list(enumerate(await home.rules.list(agent), 1))
@@ -32,7 +32,7 @@ async def list_rules(home: Asterism, agent: AgentArgument) -> Result:
     return Result([rule_view(*row) for row in rules], ItemTable(columns, rules, empty))
 
 
-@command(app, "add")
+@command(app, "add", example="rule add aria web max_calls 3")
 async def add(
     options: Options,
     agent: AgentArgument,
@@ -68,7 +68,7 @@ async def add(
     return Result([rule_view(*row) for row in enumerate(rules, 1)], *map(str, new), count)
 
 
-@command(app, "remove")
+@command(app, "remove", example="rule remove aria 1")
 async def remove(
     home: Asterism,
     agent: AgentArgument,

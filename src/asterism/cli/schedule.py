@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import argument, command, group, option
+from asterism.cli.halt import halt_notes
 from asterism.cli.inputs import AgentArgument
 from asterism.cli.output import Column, ItemTable, Result
 from asterism.times import local_text, weekday_text, zone_named
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 app = group("Show, add and cancel the schedules of agents.")
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="schedule list --agent aria", readonly=True)
 async def list_schedules(
     home: Asterism,
     agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's.")] = None,
@@ -34,10 +35,10 @@ async def list_schedules(
     ]
     empty = "Nothing is scheduled. Ask an agent to remind you."
     shapes = [schedule_view(who, schedule) for who, schedule in rows]
-    return Result(shapes, ItemTable(columns, rows, empty))
+    return Result(shapes, ItemTable(columns, rows, empty), notes=await halt_notes(home))
 
 
-@command(app, "add")
+@command(app, "add", example='schedule add aria "every Monday at 8" "What is due this week?"')
 async def add(
     home: Asterism,
     agent: AgentArgument,
@@ -55,7 +56,7 @@ async def add(
     return Result(schedule_view(found, schedule), told)
 
 
-@command(app, "cancel")
+@command(app, "cancel", example="schedule cancel sch_01a1ed55")
 async def cancel(
     home: Asterism,
     schedule_id: Annotated[str, argument("ID", 'The id that "schedule list" shows.')],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli import log
 from asterism.cli.commands import Options, flag, open_here, option
+from asterism.cli.halt import halt_notes
 from asterism.cli.inputs import Play, Record
 from asterism.cli.output import note
 from asterism.cli.terminal import until_stopped
@@ -127,6 +128,8 @@ async def serve_home(
                 else:
                     listening = f"Listening at {server.url}, for example {server.url}/health."
                     note(f"{listening} Ctrl-C stops. {token}".rstrip())
+                for text in await halt_notes(home):
+                    note(text)
                 await stopped
                 note(_STOPPING)
 
@@ -153,6 +156,8 @@ async def worker(options: Options) -> None:
                 return
             home.follow_configuration(log.follow)
             note("Running; Ctrl-C or SIGTERM stops it.")
+            for text in await halt_notes(home):
+                note(text)
             await stopped
             note(_STOPPING)
     finally:

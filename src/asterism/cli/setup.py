@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import Options, flag, open_home, option
@@ -39,6 +41,7 @@ _DEMO_HINT = (
     "The chat opens with the demo model, which is not a real language model; "
     '"asterism setup" changes it at any time.'
 )
+_TOUR_HINT = '"asterism tour" shows in two minutes what your agents can do.'
 _USUAL_CAP = 5.0
 _WIDE = 72
 
@@ -69,6 +72,8 @@ class _Plan:
     """What is to be written when all is answered."""
 
     changes: dict[Key, object]
+    keys: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Keys that were typed, by the names they are stored under."""
     agent: str | None = None
     persona: str | None = None
     model: str = ""
@@ -135,7 +140,7 @@ def _plan_model(plan: _Plan, current: _Current, answer: str | None, *, asking: b
         plan.changes |= chosen
     if asking:
         for vendor, place in _without_key(current, plan.model).items():
-            _ask_key(plan, vendor, place)
+            _ask_key(plan, current, vendor, place)
 
 
 def _settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
@@ -223,21 +228,21 @@ def _without_key(current: _Current, model: str) -> dict[str, KeyPlace]:
     return {name: place for name, place in places.items() if place.lacks}
 
 
-def _ask_key(plan: _Plan, vendor: str, place: KeyPlace) -> None:
-    if place.stored:
-        say(f'Store the key of {vendor} with "asterism key set {place.stored}".', WARNING_STYLE)
-        return
-    variable = place.where
-    say(
-        f"{vendor} needs a key, best set in the environment: export {variable}=… before you "
-        "start asterism. A key typed here is stored as plain text in the configuration, which "
-        "then only you can read."
+def _ask_key(plan: _Plan, current: _Current, vendor: str, place: KeyPlace) -> None:
+    """Ask for a key, which is stored as "asterism key set" does."""
+    from asterism.app.keys import STORED
+
+    name = place.stored or vendor
+    elsewhere = (
+        "" if place.stored else f" You can also set {place.where} before you start asterism."
     )
-    question = f"Key for {vendor} (not shown; Enter for the environment)"
-    if key := ask_secret(question).strip():
-        plan.changes["models", vendor, "key"] = key
+    say(f"{vendor} needs a key. It is stored encrypted, and never shown.{elsewhere}")
+    if key := ask_secret(f"Key for {vendor} (not shown; Enter skips it)").strip():
+        plan.keys[name] = key
+        if not place.stored and not current.settings.takes_stored_key(vendor, {}):
+            plan.changes["models", vendor, "key"] = f"{STORED}{name}"
     else:
-        say(f"Set {variable} before the next start.", WARNING_STYLE)
+        say(f'"asterism key set {name}" stores it later; until then it is missing.', WARNING_STYLE)
 
 
 # -- the rest ------------------------------------------------------------------------------------
@@ -341,6 +346,7 @@ def _carry_out(options: Options, plan: _Plan, current: _Current, *, asking: bool
     from asterism.config.edit import edit
 
     with edit(options.place, options.config, os.environ, plan.changes) as prepared:
+        place = asyncio.run(_store_keys(options, plan.keys))
         agent = asyncio.run(_apply_agent(options, plan, current))
         if plan.changes:
             prepared.commit()
@@ -350,13 +356,26 @@ def _carry_out(options: Options, plan: _Plan, current: _Current, *, asking: bool
         return Result({"file": str(prepared.path), "written": written, "agent": name})
     if written:
         say(f"Wrote {', '.join(written)} to {prepared.path}.")
+    if plan.keys:
+        names = " and ".join(plan.keys)
+        say(f"Stored the key of {names}, encrypted. The master key is in {place}: keep a copy.")
     if agent is not None:
-        say(f'{agent.name} is ready. "asterism" opens the chat.')
-    if not written and agent is None:
+        say(f'{agent.name} is ready. "asterism" opens the chat. {_TOUR_HINT}')
+    if not written and not plan.keys and agent is None:
         say("This is already the current setup. Nothing was changed.")
     _warn(plan, current)
     _get_weights(plan.model, asking=asking)
     return None
+
+
+async def _store_keys(options: Options, keys: dict[str, str]) -> str:
+    """Store keys that were typed; return where the key is that opens them."""
+    if not keys:
+        return ""
+    async with open_home(options) as home:
+        for name, key in keys.items():
+            await home.keys.set(name, key, by="cli")
+        return home.keys.place()
 
 
 async def _apply_agent(options: Options, plan: _Plan, current: _Current) -> AgentRecord | None:
@@ -389,8 +408,8 @@ def _warn(plan: _Plan, current: _Current) -> None:
     if ("model",) in plan.changes and current.agent and current.agent.model != "default":
         name, model = current.agent.name, current.agent.model
         say(
-            f"{name} keeps its own model, {model}. asterism agent edit {name} --model default "
-            "changes it.",
+            f"{name} keeps its own model, {model}. "
+            f'"asterism agent edit {shlex.quote(name)} --model default" changes it.',
             NOTE_STYLE,
         )
 
@@ -499,7 +518,8 @@ def _fetched(embedded: dict[str, AvailableModel], smallest: ModelWeights) -> Ava
             f"Getting {weights.name} ({format_bytes(weights.size)}, {weights.licence}), a language "
             f"model that runs on this machine and takes {weights.memory_bytes / 1e9:.1f} GB of "
             f"memory. {weights.about} "
-            "This happens once per machine; Ctrl-C skips it.",
+            "This happens once per machine; Ctrl-C skips it. Meanwhile, in another terminal: "
+            f"{_TOUR_HINT}",
         )
         try:
             asyncio.run(fetch(weights.name))
@@ -517,6 +537,7 @@ def _fetched(embedded: dict[str, AvailableModel], smallest: ModelWeights) -> Ava
         else:
             return embedded.get(weights.name)
     say(_DEMO_HINT, WARNING_STYLE)
+    say(_TOUR_HINT)
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +46,7 @@ MAX_PROBLEMS = 20
 MAX_KINDS = 8
 
 
-@command(app, "add")
+@command(app, "add", example="source add papers ~/papers")
 async def add(
     home: Asterism,
     options: Options,
@@ -72,11 +73,13 @@ async def add(
         audience=audience,
     )
     if later:
-        return Result({"name": name}, f'Added {name}. "asterism source sync {name}" reads it.')
+        return Result(
+            {"name": name}, f'Added {name}. "asterism source sync {shlex.quote(name)}" reads it.'
+        )
     return await sync(home, options, name)
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="source list", readonly=True)
 async def list_sources(home: Asterism) -> Result:
     """Show all sources and their state."""
     sources, agents = await home.sources.list(), await agent_names(home)
@@ -111,7 +114,7 @@ async def _state(home: Asterism, name: str) -> SourceState:
     return next(state for state in await home.sources.list() if state.source.id == wanted.id)
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="source show papers", readonly=True)
 async def show(
     home: Asterism,
     name: Name,
@@ -151,7 +154,7 @@ async def show(
     )
 
 
-@command(app, "sync")
+@command(app, "sync", example="source sync papers")
 async def sync(home: Asterism, options: Options, name: Name) -> Result:
     """Read new and changed documents; an interrupted run continues where it stopped."""
     bar = ProgressBar(silent=options.json)
@@ -161,7 +164,9 @@ async def sync(home: Asterism, options: Options, name: Name) -> Result:
 
     def stopped() -> str:
         far = f" at {bar.last}" if bar.last else ""
-        return f'Stopped{far}. "asterism source sync {name}" continues where it stopped.'
+        return (
+            f'Stopped{far}. "asterism source sync {shlex.quote(name)}" continues where it stopped.'
+        )
 
     with note_if_stopped(stopped), bar:
         done = await home.sources.sync(name, progress=progress)
@@ -172,7 +177,7 @@ async def sync(home: Asterism, options: Options, name: Name) -> Result:
     lines += [f"  Not read: {_unread(done.unread)}."] if done.unread else []
     lines += [f"  {problem}" for problem in done.problems[:MAX_PROBLEMS]]
     if len(done.problems) > MAX_PROBLEMS:
-        lines.append(f'  … "asterism source show {name}" shows all.')
+        lines.append(f'  … "asterism source show {shlex.quote(name)}" shows all.')
     return Result(done, *lines)
 
 
@@ -192,14 +197,14 @@ def _progress_text(now: Progress) -> str:
     return f"{files}, {size}, {plural(now.passages, 'passage')}"
 
 
-@command(app, "remove")
+@command(app, "remove", example="source remove papers")
 async def remove(options: Options, name: Name, yes: Yes = False) -> Result:
     """Remove a source and its passages; the files stay."""
     async with open_home(options, readonly=True) as home:
         state = await _state(home, name)
     size = _size(state, " and ")
     require_yes(f"Remove {name} with {size}? The files stay.", yes=yes)
-    stopped = f'Stopped. "asterism source remove {name}" continues where it stopped.'
+    stopped = f'Stopped. "asterism source remove {shlex.quote(name)}" continues where it stopped.'
     with note_if_stopped(lambda: stopped):
         async with open_home(options) as home:
             await home.sources.remove(name)
@@ -207,29 +212,31 @@ async def remove(options: Options, name: Name, yes: Yes = False) -> Result:
     return Result(shape, f"Removed {name}: {size}. The files stay.")
 
 
-@command(app, "attach")
+@command(app, "attach", example="source attach papers aria")
 async def attach(home: Asterism, name: Name, agent: Reader) -> Result:
     """Let an agent search a source."""
     await home.sources.attach(name, agent)
     return Result({"name": name, "agent": agent}, f"{agent} can search {name}.")
 
 
-@command(app, "detach")
+@command(app, "detach", example="source detach papers aria")
 async def detach(home: Asterism, name: Name, agent: Reader) -> Result:
     """Do not let an agent search a source any more."""
     await home.sources.detach(name, agent)
     return Result({"name": name, "agent": agent}, f"{agent} cannot search {name} any more.")
 
 
-@command(app, "pause")
+@command(app, "pause", example="source pause papers")
 async def pause(home: Asterism, name: Name) -> Result:
     """Pause a source: its documents can be searched, but new ones are not read."""
     await home.sources.pause(name)
     return Result({"name": name}, f"Paused {name}.")
 
 
-@command(app, "resume")
+@command(app, "resume", example="source resume papers")
 async def resume(home: Asterism, name: Name) -> Result:
     """Resume a paused source."""
     await home.sources.resume(name)
-    return Result({"name": name}, f'Resumed {name}. "asterism source sync {name}" reads it.')
+    return Result(
+        {"name": name}, f'Resumed {name}. "asterism source sync {shlex.quote(name)}" reads it.'
+    )

@@ -53,7 +53,7 @@ class SystemUnit:
     """Commands for after its file is gone."""
 
 
-@command(app, "install")
+@command(app, "install", example="service install")
 async def install(
     options: Options,
     run: Run = "",
@@ -87,7 +87,7 @@ async def install(
     )
 
 
-@command(app, "remove")
+@command(app, "remove", example="service remove")
 async def remove(options: Options, run: Run = "") -> Result:
     """Stop the home that the system runs, and remove its unit."""
     unit = _unit(options, run)

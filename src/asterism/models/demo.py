@@ -8,20 +8,27 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.types.turns import Call, Reply, Usage, without_stamp
+from asterism.types.turns import MARK, Call, Reply, Usage, without_stamp
 
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
 
 CALL = re.compile(r"^\s*call\s+([\w.-]+)\s*(\{.*)?$", re.DOTALL)
+ORDER = re.compile(r"^[^\w\n]*call\s+([\w.-]+)\s*(\{.*\})?[ \t]*$", re.MULTILINE)
 WORD = re.compile(r"\s*\S+\s*")
 
 ABOUT = "I am the demo model built into asterism, not a language model: I answer by a few rules."
 REAL_MODEL = 'To talk to a real model, run "asterism setup".'
+EXAMPLE = 'call calculator {"expression": "6 * 7"}'
+GULLIBLE = "gullible"
 
 
 class Demo:
-    """The model `demo:guide`: shows how a conversation, streaming and tools work."""
+    """The model `demo:guide`: shows how a conversation, streaming and tools work.
+
+    As `demo:gullible` it also obeys whatever it reads, as language models can be made to: a line
+    `call TOOL {…}` in the result of a tool is carried out like one of a person.
+    """
 
     def __init__(self, vendor: str, options: dict[str, Any]) -> None:
         """Take what every model port takes; there is nothing to configure."""
@@ -48,18 +55,23 @@ class Demo:
 
 def _answer(request: ModelRequest) -> tuple[str, Call | None]:
     last = [orjson.loads(message) for message in request.messages[-2:]]
+    tools = _names(request.tools)
     if last and last[-1].get("role") == "tool":
+        order = ORDER.search(_text(last[-1])) if request.model == GULLIBLE else None
+        if order is not None and order[1] in tools:
+            return "", Call(f"call_{len(request.messages)}", order[1], order[2] or "{}")
         return _report(last), None
     # A note of the system may stand after what the person wrote.
     said = next((_text(each) for each in reversed(last) if each.get("role") == "user"), "")
     question = without_stamp(said)
-    tools = _names(request.tools)
     if call := CALL.match(question):
         name, arguments = call.groups()
         if name in tools:
             id = f"call_{len(request.messages)}"
             return "", Call(id, name, (arguments or "{}").strip())
         return f"{ABOUT} There is no tool named '{name}' here. {_offer(tools)}", None
+    if question.startswith(MARK):
+        return f"I was told: “{_short(without_stamp(question.removeprefix(MARK).lstrip()))}”", None
     echo = f"You wrote “{_short(question)}”. " if question.strip() else ""
     count = len(request.messages)
     shown_count = f"I was shown {count} message{'s' if count > 1 else ''} of this conversation."
@@ -81,7 +93,8 @@ def _offer(tools: list[str]) -> str:
     if not tools:
         return "No tools are offered to me."
     some = ", ".join(tools[:5]) + (" …" if len(tools) > 5 else "")
-    return f"Write “call {tools[0]} {{}}” to see a tool at work; offered are: {some}."
+    call = EXAMPLE if "calculator" in tools else f"call {tools[0]} {{}}"
+    return f"Write “{call}” to see a tool at work; offered are: {some}."
 
 
 def _names(tools: bytes | None) -> list[str]:

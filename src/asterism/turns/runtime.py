@@ -678,7 +678,8 @@ class Runtime:
         halt = await self._halting.current_halt()
         if halt is not None:
             for turn_id in [running for running in self._running if running != halt.turn_id]:
-                self.stop_turn(turn_id, f"Everything was halted: {halt.reason}")
+                reason = f": {halt.reason}" if halt.reason else "."
+                self.stop_turn(turn_id, f"Everything was halted{reason}")
 
     def is_running(self, turn_id: str) -> bool:
         """Tell whether a turn is under way in this process."""
