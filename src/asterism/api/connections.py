@@ -35,12 +35,12 @@ MIN_BODY_RATE = 500
 """Bytes a second that a body has to come with after that."""
 READ_PATIENCE = 60.0
 """Seconds for which a client may read nothing of what is sent to it."""
-LINGER = 5.0
-"""Seconds for which a client may go on sending what nobody reads, so that it sees the answer."""
+LINGER, MAX_LINGER = 5.0, 16 << 20
+"""Seconds and bytes that a client may go on sending unread, so that it sees the answer."""
 MAX_CONNECTIONS = 1_000
 MAX_HEADERS = 100
-MAX_HEAD = 32 << 10
-MAX_TARGET = 8 << 10
+MAX_HEAD = 64 << 10
+MAX_TARGET = 32 << 10
 
 
 def max_connections() -> int:
@@ -94,6 +94,7 @@ class HttpConnection(H11Protocol):
         self._stalled: asyncio.TimerHandle | None = None
         self._body_began = 0.0
         self._body_bytes = 0
+        self._unread = 0
         self._await_head()
         if len(self.connections) > max_connections():
             self._make_room()
@@ -106,6 +107,9 @@ class HttpConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what a client sends."""
         if self._lingering.lingers:
+            self._unread += len(data)
+            if self._unread > MAX_LINGER:
+                self._raw.abort()
             return
         if self.is_idle and self._timer is None:
             self._await_head()

@@ -960,6 +960,8 @@ class Bridge:
         sender, place, agent_id, turn_id, kind, data = orjson.loads(payload)
         if sender == self._me or place != self._place or not self._hub.is_watched(agent_id):
             return
+        if kind == "ended" and self._hub.was_told(turn_id):
+            return  # it came late, and was read in the journal meanwhile
         if agent_id in self._held:
             self._held[agent_id].append((turn_id, kind, data))
         elif kind in ("ended", "parked") and data.get("cut"):
@@ -1002,8 +1004,7 @@ class Bridge:
             for record in await self._database.read(
                 lambda tx: journal.ended_since(tx, None, since - OVERLAP)
             ):
-                told = self._hub.was_told(record.id, float("inf"))
-                if self._hub.is_watched(record.agent_id) and not told:
+                if self._hub.is_watched(record.agent_id) and not self._hub.was_told(record.id):
                     await self._tell_end(record.id)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
