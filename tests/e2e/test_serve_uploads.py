@@ -77,7 +77,9 @@ def make_bomb(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["bomb.docx", "bomb.zip"])
-def test_a_small_file_that_unpacks_to_hundreds_of_megabytes(asterism: Command, tmp_path: Path, name: str):
+def test_a_small_file_that_unpacks_to_hundreds_of_megabytes(
+    asterism: Command, tmp_path: Path, name: str
+):
     bomb = make_bomb(tmp_path / name)
     assert bomb.stat().st_size < 5 << 20
     asterism.ok("agent", "create", "aria")

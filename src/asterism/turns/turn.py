@@ -194,7 +194,7 @@ class Hub:
         log.signals.append(signal)
         log.changed.set()
 
-    def was_told(self, turn_id: str, within: float = 0.0) -> bool:
+    def has_published_end(self, turn_id: str, within: float = 0.0) -> bool:
         """Tell whether watchers know that a turn has ended, or heard lately that it waits."""
         kind, at = self._ends.get(turn_id, ("", 0.0))
         return kind == "ended" or (kind == "parked" and time.monotonic() - at <= within)
