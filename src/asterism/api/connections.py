@@ -26,6 +26,7 @@ from asterism.views import problem_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 HEAD_PATIENCE = 10.0
 """Seconds until the head of a request has to be there."""
@@ -150,7 +151,9 @@ class HttpConnection(H11Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is asked here at the moment."""
-        return self.cycle is None or self.cycle.response_complete
+        # uvicorn declares it without None, which it is before the first request.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is None or cycle.response_complete
 
     @property
     def client_is_sending(self) -> bool:
