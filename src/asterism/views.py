@@ -49,7 +49,7 @@ VERDICTS = ("allowed", "asked", "denied")
 
 def view(value: Any) -> Any:
     """Return a value as JSON can hold it: audiences and schemas in the form they are written in."""
-    kind: type[Any] = type(value)
+    kind = cast("type[Any]", type(value))
     if kind in _PLAIN:
         return value
     if kind is dict:

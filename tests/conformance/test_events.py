@@ -229,7 +229,7 @@ async def test_forgetting_beside_verifying_is_no_fault(database: Database, tmp_p
     class Waiting:
         """The same database, which lets the forgetting come first."""
 
-        async def read(self, work: Any) -> Any:
+        async def read(self, work: Any, **options: Any) -> Any:
             await asyncio.gather(*forgetting)
             return await database.read(work)
 

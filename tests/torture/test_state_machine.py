@@ -106,9 +106,9 @@ class MortalDatabase:
     async def write(self, work: Work[T]) -> T:
         return await self._mortal.write(lambda: self._real.write(work))
 
-    async def read(self, work: Work[T]) -> T:
+    async def read(self, work: Work[T], *, brief: bool = False) -> T:
         await self._mortal.alive()
-        return await self._real.read(work)
+        return await self._real.read(work, brief=brief)
 
 
 class MortalModel(ScriptedModel):

@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from asterism.api.endpoints import problem_answer
+from asterism.api.endpoints import STILL_VALID, problem_answer
 from asterism.app.authentication import SESSION_LIFETIME, csrf_of
 from asterism.errors import (
     AsterismError,
@@ -99,18 +99,28 @@ class Authentication:
         if bearer is not None or key:
             secret = _bearer(bearer) if bearer is not None else key.decode("latin-1")
             home = await self._home.home_of_secret(secret)
-            credential = await home.access.of_token(secret, address)
+            find = home.access.of_token
+            credential = await find(secret, address)
         elif (secret := _session_secret(cookies, scope["scheme"], address)) is not None:
             home = await self._home.home_of_secret(secret)
-            credential = await home.access.of_session(secret, address)
+            find = home.access.of_session
+            credential = await find(secret, address)
             state["csrf"] = csrf_of(secret)
             _check_page(scope, origin, host, csrf, state["csrf"])
         else:
             raise NotAuthenticated(_NO_SECRET)
-        state["home"] = home.home_of(credential)
+        used = state["home"] = home.home_of(credential)
         state["asterism"] = home
         state["token"] = credential.token
         state["secret"] = secret
+
+        async def is_still_valid() -> bool:
+            try:
+                return home.home_of(await find(secret, address)) is used
+            except NotAuthenticated:
+                return False
+
+        state[STILL_VALID] = is_still_valid
 
 
 def _bearer(header: bytes) -> str:

@@ -26,6 +26,7 @@ from asterism.views import problem_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 HEAD_PATIENCE = 10.0
 """Seconds until the head of a request has to be there."""
@@ -35,12 +36,12 @@ MIN_BODY_RATE = 500
 """Bytes a second that a body has to come with after that."""
 READ_PATIENCE = 60.0
 """Seconds for which a client may read nothing of what is sent to it."""
-LINGER = 5.0
-"""Seconds for which a client may go on sending what nobody reads, so that it sees the answer."""
+LINGER, MAX_LINGER = 5.0, 16 << 20
+"""Seconds and bytes that a client may go on sending unread, so that it sees the answer."""
 MAX_CONNECTIONS = 1_000
 MAX_HEADERS = 100
-MAX_HEAD = 32 << 10
-MAX_TARGET = 8 << 10
+MAX_HEAD = 64 << 10
+MAX_TARGET = 32 << 10
 
 
 def max_connections() -> int:
@@ -94,6 +95,7 @@ class HttpConnection(H11Protocol):
         self._stalled: asyncio.TimerHandle | None = None
         self._body_began = 0.0
         self._body_bytes = 0
+        self._unread = 0
         self._await_head()
         if len(self.connections) > max_connections():
             self._make_room()
@@ -106,6 +108,9 @@ class HttpConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what a client sends."""
         if self._lingering.lingers:
+            self._unread += len(data)
+            if self._unread > MAX_LINGER:
+                self._raw.abort()
             return
         if self.is_idle and self._timer is None:
             self._await_head()
@@ -146,7 +151,9 @@ class HttpConnection(H11Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is asked here at the moment."""
-        return self.cycle is None or self.cycle.response_complete
+        # uvicorn declares it without None, which it is before the first request.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is None or cycle.response_complete
 
     @property
     def client_is_sending(self) -> bool:

@@ -47,6 +47,10 @@ OPEN = "open"
 """In place of a verb: whoever has no token may use it, too."""
 MAX_BODY = 4 << 20
 """Bytes of a request that is not an upload."""
+STILL_VALID = "is_still_valid"
+"""Where the state of a request keeps a function that tells whether its sender may still ask."""
+CHECK_EVERY = 2.0
+"""Seconds after which a stream is ended whose receiver may not have it any more."""
 MAX_DEPTH = 100
 """How deep values of a body may lie within others."""
 JSON = "application/json"
@@ -162,9 +166,7 @@ def endpoint(
 
 async def read_body(request: Request, most: int = MAX_BODY) -> bytes:
     """Return the body of a request; raise `RequestTooLarge` as soon as it is."""
-    told = request.headers.get("content-length", "")
-    if told.isdigit() and int(told) > most:
-        raise _too_large(most)
+    check_length(request, most)
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -175,8 +177,16 @@ async def read_body(request: Request, most: int = MAX_BODY) -> bytes:
     return b"".join(parts)
 
 
+def check_length(request: Request, most: int) -> None:
+    """Raise `RequestTooLarge` if a request says that it is, before any of it is read."""
+    told = request.headers.get("content-length", "")
+    if told.isdigit() and int(told) > most:
+        raise _too_large(most)
+
+
 def bounded(request: Request, most: int) -> Request:
     """Return a request that raises `RequestTooLarge` once more bytes of its body were read."""
+    check_length(request, most)
     size = 0
 
     async def receive() -> Message:
@@ -276,15 +286,40 @@ def check_unchanged(call: ApiCall, shape: Any) -> None:
 
 
 class EventStream(StreamingResponse):
-    """An answer that is made while it is sent, and ends when its client has left."""
+    """An answer that is made while it is sent; it ends when its client leaves or may not have it.
+
+    Whoever asked may lose a role, and a token may end: that is looked at again all the time.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
+        is_valid = scope.get("state", {}).get(STILL_VALID)
+        sending = asyncio.ensure_future(super().__call__(scope, receive, send))
+        checking = asyncio.ensure_future(_until_invalid(is_valid))
         try:
-            await super().__call__(scope, receive, send)
+            await asyncio.wait({sending, checking}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+                return
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
+            sending.cancel()
+            checking.cancel()
+            await asyncio.gather(sending, checking, return_exceptions=True)
             # Else it would go on until somebody collects it.
             await cast("AsyncGenerator[bytes, None]", self.body_iterator).aclose()
+
+
+async def _until_invalid(is_valid: Callable[[], Awaitable[bool]] | None) -> None:
+    while True:
+        await asyncio.sleep(CHECK_EVERY)
+        try:
+            if is_valid is not None and not await is_valid():
+                return
+        except AsterismError:
+            continue  # the store does not answer; who asks has not changed by that
 
 
 def answer_of(one: ApiEndpoint, result: Any) -> Response:
@@ -348,62 +383,104 @@ def fault_answer(request_id: str) -> Response:
 
 
 async def events_of(
-    signals: AsyncGenerator[Any, None], *, first_id: str = "", every: float = 15.0
+    signals: AsyncGenerator[Any, None], *, first_id: str = "", patience: float = 0.0
 ) -> AsyncGenerator[bytes, None]:
     """Return signals as server-sent events, with a comment now and then so that none times out.
-
-    Those that come at about the same time are sent together. For a client that reads slowly only
-    some are kept here; the rest stays where it is kept for all.
 
     Args:
         signals: What is told.
         first_id: An id that the client can come back with before anything was told; no event.
-        every: Seconds between comments.
+        patience: Seconds to wait for the first signal, so that an error is raised here instead of
+            being told in an answer that has begun.
     """
-    if first_id:
-        yield b"id: %b\n\n" % first_id.encode()
-    waiting: list[bytes] = []
-    ready, taken = asyncio.Event(), asyncio.Event()
+    collected = _CollectedEvents(signals)
+    if patience:
+        await collected.wait(patience)
+        try:
+            collected.check()
+        except BaseException:
+            await collected.close()
+            raise
+    return _sent(collected, first_id)
 
-    async def collect() -> None:
-        async with aclosing(signals):
-            async for signal in signals:
-                waiting.append(event_bytes(signal.id, signal.kind, view(signal)))
-                ready.set()
-                while len(waiting) >= _MAX_TOGETHER:
-                    taken.clear()
-                    await taken.wait()
 
-    collecting = asyncio.ensure_future(collect())
-    collecting.add_done_callback(lambda _: ready.set())
+class _CollectedEvents:
+    """Events that wait to be sent: some of them, the rest stays where it is kept for all."""
+
+    def __init__(self, signals: AsyncGenerator[Any, None]) -> None:
+        self._signals = signals
+        self._waiting: list[bytes] = []
+        self._ready, self._taken = asyncio.Event(), asyncio.Event()
+        self._task = asyncio.ensure_future(self._collect())
+        self._task.add_done_callback(lambda _: self._ready.set())
+
+    async def _collect(self) -> None:
+        async with aclosing(self._signals):
+            async for signal in self._signals:
+                self._waiting.append(event_bytes(signal.id, signal.kind, view(signal)))
+                self._ready.set()
+                while len(self._waiting) >= _MAX_TOGETHER:
+                    self._taken.clear()
+                    await self._taken.wait()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there is something, or the end; False if there is not."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ready.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def check(self) -> None:
+        """Raise the error that has ended the signals, if one has."""
+        if self._task.done() and not self._waiting:
+            self._task.result()
+
+    def take(self) -> bytes | None:
+        """Return all that waits; None at the end."""
+        if self._waiting:
+            together = b"".join(self._waiting)
+            self._waiting.clear()
+            self._taken.set()
+            if not self._task.done():
+                self._ready.clear()
+            return together
+        if not self._task.done():
+            self._ready.clear()
+            return b""
+        self._task.result()
+        return None
+
+    async def close(self) -> None:
+        """Collect no more."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def _sent(collected: _CollectedEvents, first_id: str) -> AsyncGenerator[bytes, None]:
+    """Yield what is sent of collected events."""
     try:
+        if first_id:
+            yield b"id: %b\n\n" % first_id.encode()
         while True:
-            try:
-                async with asyncio.timeout(every):
-                    await ready.wait()
-            except TimeoutError:
+            if not await collected.wait(_COMMENT_EVERY):
                 yield b": still here\n\n"
                 continue
-            ready.clear()
-            if waiting:
-                together = b"".join(waiting)
-                waiting.clear()
-                taken.set()
-                yield together
-            elif collecting.done():
-                try:
-                    collecting.result()
-                except AsterismError as error:
-                    # The answer has begun, so that its status cannot tell it any more.
-                    yield event_bytes("", "error", {**problem(error), "status": status_of(error)})
+            try:
+                together = collected.take()
+            except AsterismError as error:
+                yield event_bytes("", "error", {**problem(error), "status": status_of(error)})
                 return
-            if collecting.done():
-                ready.set()
+            if together is None:
+                return
+            if together:
+                yield together
     finally:
-        collecting.cancel()
-        await asyncio.gather(collecting, return_exceptions=True)
+        await collected.close()
 
 
+_COMMENT_EVERY = 15.0
 _MAX_TOGETHER = 64
 """Events that are sent in one piece."""
 

@@ -21,6 +21,7 @@ from asterism.api.endpoints import (
     Body,
     Paging,
     bounded,
+    check_length,
     check_unchanged,
     endpoint,
     events_of,
@@ -31,6 +32,7 @@ from asterism.app.configuration import ConfigCheck
 from asterism.app.constellations import Constellation
 from asterism.app.home import HomeStatus
 from asterism.app.people import Room
+from asterism.app.sources import MAX_UPLOAD
 from asterism.config.load import Reload
 from asterism.errors import InvalidInput, NotAllowed, NotFound
 from asterism.memory.forgetting import ForgetReceipt, Forgetting
@@ -378,25 +380,30 @@ async def stream_message(call: ApiCall) -> Any:
     agent = await call.home.agents.get(call.path["agent"])
     if agent.archived_at_ms is not None:
         raise archived_agent(agent.name)
-    return events_of(call.home.agents.stream(agent, call.body.text, **_options(call)))
+    signals = call.home.agents.stream(agent, call.body.text, **_options(call))
+    return await events_of(signals, patience=_FIRST_SIGNAL)
+
+
+_FIRST_SIGNAL = 1.0
+"""Seconds that are waited for the first signal of a message before the answer begins."""
 
 
 @endpoint("GET", "/agents/{agent}/events", "agents.watch", media=EVENTS)
 async def watch_agent(call: ApiCall) -> Any:
     """Stream what happens in all turns of an agent, from Last-Event-ID on."""
-    return _watch(call, await call.home.agents.get(call.path["agent"]))
+    return await _watch(call, await call.home.agents.get(call.path["agent"]))
 
 
 @endpoint("GET", "/events", "agents.watch", media=EVENTS)
 async def watch_all(call: ApiCall) -> Any:
     """Stream what happens in all turns of all agents, from Last-Event-ID on."""
-    return _watch(call, None)
+    return await _watch(call, None)
 
 
-def _watch(call: ApiCall, agent: Any) -> AsyncGenerator[bytes, None]:
+async def _watch(call: ApiCall, agent: Any) -> AsyncGenerator[bytes, None]:
     after = call.header("last-event-id")
     signals = call.home.agents.watch(agent, after=after)
-    return events_of(signals, first_id="" if after else id_at(now_ms()))
+    return await events_of(signals, first_id="" if after else id_at(now_ms()))
 
 
 @endpoint(
@@ -472,7 +479,7 @@ async def get_outcome(call: ApiCall) -> Any:
 async def follow_turn(call: ApiCall) -> Any:
     """Stream what happens in a turn from now on."""
     await call.home.turns.outcome(call.path["turn"])
-    return events_of(call.home.turns.follow(call.path["turn"]))
+    return await events_of(call.home.turns.follow(call.path["turn"]))
 
 
 @endpoint("GET", "/turns/{turn}/context", "contexts.of_turn", query=StepQuery, answer=ANY)
@@ -1400,6 +1407,7 @@ async def sync_source(call: ApiCall) -> Any:
 @endpoint("PUT", "/sources/{source}/files/{file}", "sources.upload", answer=ANY, upload=True)
 async def upload_file(call: ApiCall) -> Any:
     """Put a file into a source, as the body of the request, and read it."""
+    check_length(call.request, MAX_UPLOAD)
     return await call.home.sources.upload(
         call.path["source"], call.path["file"], call.request.stream()
     )

@@ -27,6 +27,7 @@ from asterism.api.auth import Authentication
 from asterism.api.calls import call_route
 from asterism.api.connections import MAX_HEAD, HttpConnection, RequestChecks
 from asterism.api.endpoints import (
+    EVENTS,
     JSON,
     PROBLEM,
     ApiEndpoint,
@@ -358,8 +359,10 @@ def _handler(methods: Mapping[str, ApiEndpoint]) -> Callable[[Request], Awaitabl
         own = request_id(request)
         try:
             call = await call_of(request, one)
-            if one.upload:  # before any of it is read
+            if one.upload or one.media == EVENTS:  # before any of it is read, or answered
                 await call.home.check_verb(one.verb)
+            if one.media == EVENTS and request.method == "HEAD":
+                return Response(None, one.status, {}, EVENTS)
 
             async def done() -> Response:
                 return answer_of(one, await one.run(call))

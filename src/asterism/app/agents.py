@@ -468,7 +468,13 @@ class Agents:
             _checked_client(client) if client is not None else None,
             None if repeat_seconds is None else int(repeat_seconds * 1000),
         )
-        return await self._engine.runtime.accept(message, speaker)
+        receipt = await self._engine.runtime.accept(message, speaker)
+        if channel == "api" and receipt.duplicate and receipt.agent_id != message.target:
+            raise Conflict(
+                f"A message with the id {external_id!r} was handed to another agent before (turn "
+                f"{receipt.turn_id}). Give each message an id of its own. Nothing was stored."
+            )
+        return receipt
 
     def _own_id(self, external_id: str | None) -> str | None:
         """Return an external id that is never that of a message of somebody else.

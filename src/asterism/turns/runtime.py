@@ -985,6 +985,8 @@ class Bridge:
         sender, place, agent_id, turn_id, kind, data = orjson.loads(payload)
         if sender == self._me or place != self._place or not self._hub.is_watched(agent_id):
             return
+        if kind == "ended" and self._hub.has_published_end(turn_id):
+            return  # it came late, and was read in the journal meanwhile
         if agent_id in self._held:
             self._held[agent_id].append((turn_id, kind, data))
         elif kind in ("ended", "parked") and data.get("cut"):
@@ -1010,11 +1012,11 @@ class Bridge:
 
     def expect_end(self, turn_id: str) -> None:
         """Have watchers told of an end that was committed, whether its signal comes or not."""
-        self._in_background(self._tell_unless_told(turn_id))
+        self._in_background(self._publish_missing_end(turn_id))
 
-    async def _tell_unless_told(self, turn_id: str) -> None:
+    async def _publish_missing_end(self, turn_id: str) -> None:
         await asyncio.sleep(_SIGNAL_PATIENCE)
-        if not self._hub.was_told(turn_id, _SIGNAL_PATIENCE * 2):
+        if not self._hub.has_published_end(turn_id, _SIGNAL_PATIENCE * 2):
             await self._tell_end(turn_id)
 
     def catch_up(self) -> None:
@@ -1027,8 +1029,9 @@ class Bridge:
             for record in await self._database.read(
                 lambda tx: journal.ended_since(tx, None, since - OVERLAP)
             ):
-                told = self._hub.was_told(record.id, float("inf"))
-                if self._hub.is_watched(record.agent_id) and not told:
+                if self._hub.is_watched(record.agent_id) and not self._hub.has_published_end(
+                    record.id
+                ):
                     await self._tell_end(record.id)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:

@@ -140,8 +140,8 @@ class Hub:
         self._boot = new_id("hub")[-8:]
         self._count = 0
         self._logs: dict[str, _Log] = {}
-        self._ends: OrderedDict[str, float] = OrderedDict()
-        """When watchers were last told that a turn has ended or waits, by its id."""
+        self._ends: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """When watchers were last told that a turn has ended or waits, and which, by its id."""
         self.forward: Callable[[Signal], None] | None = None
         """Set where signals must reach other processes."""
         self.announce: Callable[[str], Awaitable[None]] | None = None
@@ -176,7 +176,7 @@ class Hub:
         self._count += 1
         own = self._id(self._count)
         if kind in ("ended", "parked"):
-            self._ends[turn_id] = time.monotonic()
+            self._ends[turn_id] = (kind, time.monotonic())
             self._ends.move_to_end(turn_id)
             if len(self._ends) > _MAX_ENDS:
                 self._ends.popitem(last=False)
@@ -194,10 +194,10 @@ class Hub:
         log.signals.append(signal)
         log.changed.set()
 
-    def was_told(self, turn_id: str, within: float) -> bool:
-        """Tell whether watchers were told in the last seconds that a turn has ended or waits."""
-        at = self._ends.get(turn_id)
-        return at is not None and time.monotonic() - at <= within
+    def has_published_end(self, turn_id: str, within: float = 0.0) -> bool:
+        """Tell whether watchers know that a turn has ended, or heard lately that it waits."""
+        kind, at = self._ends.get(turn_id, ("", 0.0))
+        return kind == "ended" or (kind == "parked" and time.monotonic() - at <= within)
 
     def _log(self, agent_id: str) -> _Log:
         log = self._logs.get(agent_id)
@@ -272,12 +272,16 @@ def ended_turn(signal_id: str) -> str | None:
     return signal_id.split("-", 3)[3] if signal_id.count("-") >= 3 else None
 
 
+_NO_TIME = 1 << 53
+
+
 def time_of(signal_id: str) -> int:
     """Return when a signal was given, in milliseconds since 1970; 0 if its id is malformed."""
     try:
-        return int(signal_id.split("-")[2], 16)
+        at = int(signal_id.split("-")[2], 16)
     except (IndexError, ValueError):
         return 0
+    return at if 0 <= at < _NO_TIME else 0
 
 
 @dataclass(frozen=True, slots=True)
