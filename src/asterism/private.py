@@ -7,6 +7,7 @@ import grp
 import os
 import pwd
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from asterism.errors import ConfigError
@@ -110,3 +111,13 @@ def refuse_writable(file: Path) -> None:
                 "yours, and was not read. Look at the file, then run "
                 f'"chmod {mode} {place}".'
             )
+
+
+def data_directory(explicit: Path | None, environ: Mapping[str, str]) -> Path:
+    """Where everything rests: `--data`, ASTERISM_DATA, or the platform's usual place."""
+    named = explicit or environ.get("ASTERISM_DATA")
+    if named:
+        return Path(named).absolute()
+    from platformdirs import user_data_path
+
+    return user_data_path("asterism", appauthor=False)

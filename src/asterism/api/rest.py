@@ -27,6 +27,7 @@ from asterism.api.endpoints import (
     events_of,
 )
 from asterism.api.shapes import ANY, Shape, list_of
+from asterism.app.alerts import Alert
 from asterism.app.authentication import AccessToken, Caller
 from asterism.app.configuration import ConfigCheck
 from asterism.app.constellations import Constellation
@@ -1088,6 +1089,12 @@ async def list_notices(call: ApiCall) -> Any:
     query: NoticesQuery = call.query
     found = await call.home.notices.list(unseen=query.unseen, limit=query.limit)
     return {"items": found, "next": None}
+
+
+@endpoint("GET", "/alerts", "alerts.list", answer=list_of(Alert))
+async def list_alerts(call: ApiCall) -> Any:
+    """List what is wrong with the home now."""
+    return {"items": await call.home.alerts.list(), "next": None}
 
 
 @endpoint("POST", "/notices/seen", "notices.mark_seen", body=SeenNotices)

@@ -466,6 +466,7 @@ async def _health(home: Asterism, problems: Sequence[str]) -> tuple[dict[str, An
         async with asyncio.timeout(_PATIENCE):
             found["agents"], found["waiting"] = await home.counts()
             dead = len(await home.outbox.list("dead"))
+            alerts = [alert for alert in await home.alerts.list() if alert.cause != "deliveries"]
     except (AsterismError, TimeoutError) as error:
         said = error.message if isinstance(error, AsterismError) else "The store does not answer."
         found["status"] = "failing"
@@ -475,6 +476,7 @@ async def _health(home: Asterism, problems: Sequence[str]) -> tuple[dict[str, An
         found["problems"].append(
             f'{dead} deliveries were given up. "asterism outbox list --state dead" shows them.'
         )
+    found["problems"] += [alert.text for alert in alerts]
     if found["problems"]:
         found["status"] = "troubled"
         found["problems"] = [*map(redact, found["problems"])]

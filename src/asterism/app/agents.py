@@ -24,7 +24,14 @@ from asterism.app.session import (
     note,
     verbs,
 )
-from asterism.errors import AsterismError, Conflict, InvalidInput, NotAllowed, NotFound
+from asterism.errors import (
+    AsterismError,
+    Conflict,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    QuotaReached,
+)
 from asterism.memory.gate.blocks import create_starter_blocks
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Act
@@ -234,6 +241,7 @@ class Agents:
         agent = new_record(self._engine, self._session, name, model, system, tools, limits)
 
         async def work(tx: Connection) -> bool:
+            await self._check_quota(tx)
             if not await agents.create(tx, agent):
                 return False
             await self._begin_memory(tx, agent)
@@ -261,6 +269,8 @@ class Agents:
 
         async def work(tx: Connection) -> AgentRecord:
             existing = await agents.by_name(tx, name)
+            if existing is None:
+                await self._check_quota(tx)
             if existing is None and await agents.create(tx, new):
                 await self._begin_memory(tx, new)
                 await self._note(tx, "agent.created", new, model=new.model)
@@ -271,6 +281,15 @@ class Agents:
             return existing
 
         return self._bind(await self._session.database.write(work))
+
+    async def _check_quota(self, tx: Connection) -> None:
+        """Raise `QuotaReached` if there are as many agents as there may be."""
+        most = self._engine.settings.quotas.agents
+        if most is not None and await agents.count(tx) >= most:
+            raise QuotaReached(
+                f"There are {most:,} agents, and quotas.agents allows no more. Delete one, or "
+                "raise the quota. Nothing was created."
+            )
 
     async def _begin_memory(self, tx: Connection, agent: AgentRecord) -> None:
         """Give a new agent the blocks that every agent begins with."""
@@ -338,6 +357,7 @@ class Agents:
         copy = replace(new, tools=now.tools, rules=now.rules)
 
         async def work(tx: Connection) -> bool:
+            await self._check_quota(tx)
             if not await agents.create(tx, copy):
                 return False
             await journal.copy_before(tx, now.id, await journal.end_of_past(tx, now.id), copy.id)

@@ -65,6 +65,7 @@ from asterism.types.turns import InboxItem, Message, Receipt
 from asterism.version import __version__
 
 if TYPE_CHECKING:
+    from asterism.app.alerts import Alerts, AlertWatch
     from asterism.app.archive import Archive
     from asterism.app.audit import Audit
     from asterism.app.backups import Backups, ScheduledBackups
@@ -136,6 +137,13 @@ class Home:
     def notices(self) -> Notices:
         """What the owner must be told."""
         return Notices(self._session)
+
+    @cached_property
+    def alerts(self) -> Alerts:
+        """What is wrong with the home now."""
+        from asterism.app.alerts import Alerts
+
+        return Alerts(self._session)
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -384,6 +392,7 @@ class Asterism(Home):
             "retention", self._apply_retention, engine.clock, longest_sleep=_RETAIN_EVERY
         )
         self._scheduled: ScheduledBackups | None = None
+        self._alerts: AlertWatch | None = None
         engine.live_settings.subscribe(lambda _, new: self._schedule_backups(new))
         self._watching: asyncio.Task[None] | None = None
         self._retain_next = 0
@@ -695,6 +704,7 @@ class Asterism(Home):
             await engine.approvals.start()
             self._retention.start()
             self._schedule_backups(self.settings)
+            self._watch_for_alerts()
             await engine.indexing.start()
             for name in engine.channels.names():
                 self._listening.append(asyncio.create_task(self._listen(name)))
@@ -723,6 +733,12 @@ class Asterism(Home):
         for home in registry.others():
             await home.start_working()
         await registry.open_busy()
+
+    def _watch_for_alerts(self) -> None:
+        from asterism.app.alerts import AlertWatch
+
+        self._alerts = AlertWatch(self._engine, self._session.data)
+        self._alerts.start()
 
     def _schedule_backups(self, settings: Settings) -> None:
         """Make backups as the settings say, where turns are taken."""
@@ -787,8 +803,9 @@ class Asterism(Home):
         await engine.schedules.stop()
         await engine.approvals.stop()
         await self._retention.stop()
-        if self._scheduled is not None:
-            await self._scheduled.stop()
+        for watch in (self._scheduled, self._alerts):
+            if watch is not None:
+                await watch.stop()
         await engine.indexing.stop()
         await engine.runtime.stop(grace)
         if engine.constellations is not None:

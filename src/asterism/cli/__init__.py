@@ -10,6 +10,7 @@ import typer
 from asterism import __version__
 from asterism.cli import (
     agent,
+    alert,
     approval,
     archive,
     audit,
@@ -81,6 +82,7 @@ for name, noun in (
     ("grant", grant.app),
     ("outbox", outbox.app),
     ("notice", notice.app),
+    ("alert", alert.app),
     ("schedule", schedule.app),
     ("tool", tool.app),
     ("rule", rule.app),

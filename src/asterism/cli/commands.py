@@ -34,6 +34,7 @@ from typer.core import TyperCommand, TyperGroup
 from asterism.cli import log
 from asterism.cli.output import Output, as_json, printable
 from asterism.errors import AsterismError, InvalidInput, StoreMissing
+from asterism.private import data_directory
 from asterism.records import dataclass
 from asterism.times import use_local_zone
 from asterism.views import problem, problem_of
@@ -101,8 +102,6 @@ class Options:
     @property
     def place(self) -> Path:
         """The data directory."""
-        from asterism.config import data_directory
-
         return data_directory(self.data, os.environ)
 
     def over(self, outer: Options) -> Options:

@@ -6,7 +6,6 @@ from asterism.config.load import (
     LiveSettings,
     Reload,
     config_file,
-    data_directory,
     load,
 )
 from asterism.config.settings import (
@@ -26,6 +25,7 @@ from asterism.config.settings import (
     TelemetrySettings,
     ToolSettings,
 )
+from asterism.private import data_directory
 
 __all__ = [
     "NEEDS_RESTART",

@@ -937,6 +937,50 @@ class ApiSettings(SettingsTable):
     )
 
 
+class AlertSettings(SettingsTable):
+    """When the owner is told that something is wrong, and where beside the notices."""
+
+    every: float = Field(
+        default=60.0, ge=1, le=86_400, description="a number of seconds from 1 to 86,400"
+    )
+    channel: str | None = Field(
+        default=None, min_length=1, description="the name of a channel", examples=["home"]
+    )
+    to: str = Field(default="", max_length=1_000, description="where in that channel")
+    budget: float = Field(
+        default=80.0, gt=0, le=100, description="a percentage above 0 and up to 100", examples=[80]
+    )
+    approval_age: str = Field(default="1 day", description="a duration", examples=["1 day"])
+    disk_free: float = Field(
+        default=5.0, ge=0, le=100, description="a percentage from 0 to 100", examples=[5]
+    )
+
+    @field_validator("approval_age")
+    @classmethod
+    def _check_age(cls, text: str) -> str:
+        with contextlib.suppress(ValueError):
+            if 0 < read_duration(text) <= _MAX:
+                return text
+        raise ValueError(f'is "{text[:80]}"; a duration is needed, such as "1 day".')
+
+    @property
+    def approval_age_ms(self) -> int:
+        """Milliseconds that a question may wait for its answer."""
+        return int(read_duration(self.approval_age) * 1000)
+
+
+class QuotaSettings(SettingsTable):
+    """How much a constellation may have."""
+
+    agents: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MAX,
+        description=f"a whole number from 1 to {_MAX:,}",
+        examples=[100],
+    )
+
+
 class OutboxSettings(SettingsTable):
     """How often and how patiently a delivery is tried."""
 
@@ -1026,6 +1070,8 @@ class Settings(SettingsTable):
     retention: dict[str, RetentionSettings] = Field(default={})
     runtime: RuntimeSettings = RuntimeSettings.model_construct()
     api: ApiSettings = ApiSettings.model_construct()
+    alerts: AlertSettings = AlertSettings.model_construct()
+    quotas: QuotaSettings = QuotaSettings.model_construct()
     outbox: OutboxSettings = OutboxSettings.model_construct()
     channels: dict[str, ChannelSettings] = Field(default={})
     tools: ToolSettings = ToolSettings.model_construct()

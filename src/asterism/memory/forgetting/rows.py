@@ -177,6 +177,13 @@ TABLES: dict[str, Table] = {
         _OF_AGENT,
         _ids("id", "agent_id", "turn_id", "kind", "at", "seen_at") | {"text": How.TEXT},
     ),
+    "alerts": Table(
+        ("constellation", "cause"),
+        _OWN,
+        _ids("constellation", "id", "since", "seen_at", "ended_at", "told_at", "attempts")
+        | _names("cause")
+        | {"text": How.TEXT},
+    ),
     "charges": Table(
         ("id",),
         _OWN,
