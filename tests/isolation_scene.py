@@ -158,7 +158,7 @@ class Scene:
         probes["label"] += [label, (await api.post(f"{path}/blocks", json=block)).json()["id"]]
         kept = await api.post(f"{path}/passages", json={"text": f"{WORDS} {self.canary()}"})
         probes["passage"].append(kept.json()["passage"]["id"])
-        tool = {
+        tool: dict[str, Any] = {
             "name": f"tool{''.join(chance.choices(string.ascii_lowercase, k=8))}",
             "description": self.canary(),
             "json_schema": {"type": "object", "properties": {}},
@@ -246,7 +246,7 @@ class Scene:
 
     def _rest_request(self, one: ApiEndpoint) -> Iterator[dict[str, Any]]:
         names = re.findall(r"{(\w+)}", one.path)
-        pairs = {name: self._values(_KINDS.get(name, name)) for name in names}
+        pairs = {name: self._values(_KINDS.get(str(name), str(name))) for name in names}
         readable = one.method == "GET" and one.media != EVENTS
         may_own = names[:1] == ["agent"] and (readable or len(names) > 1)
         if may_own and self.chance.random() < 0.5:
@@ -280,7 +280,12 @@ class Scene:
                 values[0] = RemoteAgent(first[which], "x", "a:b", "", 0, _model_in_use="a:b")
             elif form < 0.3 and noun == "turns":
                 values[0] = Receipt("msg_0", first[which], second[which])
-            call = {"version": __version__, "call": name, "args": encode(values), "kwargs": {}}
+            call: dict[str, Any] = {
+                "version": __version__,
+                "call": name,
+                "args": encode(values),
+                "kwargs": {},
+            }
             yield {"method": "POST", "url": "/api/call", "json": call}
 
     def _openai_request(self) -> Iterator[dict[str, Any]]:
@@ -419,7 +424,7 @@ def _verb_names(home: Asterism) -> list[str]:
     for noun, declared in vars(Home).items():
         if not isinstance(declared, cached_property):
             continue
-        kind = type(getattr(home, noun))
+        kind = cast("type[object]", type(getattr(home, noun)))
         for name in dir(kind):
             method = getattr(kind, name)
             if hasattr(method, "verb") and not name.startswith("_") and not _streams(method):

@@ -17,7 +17,7 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asterism import plugins
 from asterism.app.authentication import Access
@@ -59,10 +59,21 @@ from asterism.types.search import Query, SearchResult
 from asterism.types.turns import Delivery
 
 if TYPE_CHECKING:
-    from asterism.app.constellations import ConstellationRegistry
     from asterism.app.mcp import McpServers
     from asterism.models.cassette import Cassette
     from asterism.search.search import Searcher
+
+
+class ServedConstellations(Protocol):
+    """The constellations that a process serves, its own among them."""
+
+    async def engine_of_agent(self, agent_id: str) -> Engine:
+        """Return the engine of the constellation that an agent belongs to."""
+        ...
+
+    async def home(self, name: str) -> Any:
+        """Return the home of a constellation, which is opened if it is not open yet."""
+        ...
 
 
 class Engine:
@@ -131,7 +142,7 @@ class Engine:
         )
         """For the owner, and for what the home does by itself."""
         self.access = Access(self.session, server.access.throttle if server is not None else None)
-        self.constellations: ConstellationRegistry | None = None
+        self.constellations: ServedConstellations | None = None
         """Those that this process serves beside its own; None in one of them."""
         self.schedules = SchedulePump(database, clock, self.wake, lambda: self.settings.zone)
         self.keys = KeyRing(self.session, lambda: self.settings, environ, self._key_changed)

@@ -398,8 +398,10 @@ class Asterism(Home):
         self._retain_next = 0
         self._listener: Listener | None = None
         self._opening_others: asyncio.Task[None] | None = None
+        self._registry: ConstellationRegistry | None = None
         if engine.server is None:
-            engine.constellations = ConstellationRegistry(engine, self, self._open_constellation)
+            self._registry = ConstellationRegistry(engine, self, self._open_constellation)
+            engine.constellations = self._registry
         self._starting_work = asyncio.Lock()
         self._closing = False
         self.taken_up: list[str] = []
@@ -418,7 +420,7 @@ class Asterism(Home):
 
     async def home_of_secret(self, secret: str) -> Asterism:
         """Return the home of the constellation that a token or a session is of; else this one."""
-        registry = self._engine.constellations
+        registry = self._registry
         return self if registry is None else await registry.home_of_secret(secret)
 
     async def authenticate(self, secret: str, *, client: str = "") -> Home:
@@ -728,7 +730,7 @@ class Asterism(Home):
 
     async def _open_others(self) -> None:
         """Open the other constellations that have open work; let those work that are open."""
-        registry = self._engine.constellations
+        registry = self._registry
         assert registry is not None
         for home in registry.others():
             await home.start_working()
@@ -808,8 +810,8 @@ class Asterism(Home):
                 await watch.stop()
         await engine.indexing.stop()
         await engine.runtime.stop(grace)
-        if engine.constellations is not None:
-            for home in await engine.constellations.settle():
+        if self._registry is not None:
+            for home in await self._registry.settle():
                 await home._close(grace)  # noqa: SLF001 - a home
         if self._listener is not None:
             # Whoever follows a turn from elsewhere has seen how it ended.
