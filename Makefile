@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check coverage bench docs setup torture requirements clean
+.PHONY: help run test check coverage bench docs transcripts setup torture requirements clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ torture: setup ## Kill, fill and fuzz for a long time (ARGS="..." goes to pytest
 
 docs: $(VENV)/.docs-stamp ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+transcripts: setup ## Make the transcripts and pictures of the documentation anew from real runs
+	$(BIN)/python -m bench.transcripts $(ARGS)
 
 setup: $(VENV)/.package-stamp $(VENV)/.dev-stamp ## Make .venv with all that development needs
 

@@ -288,7 +288,7 @@ def ollama(asterism: Command) -> Generator[Command, None, None]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
