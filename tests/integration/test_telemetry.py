@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import orjson
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -645,3 +646,26 @@ async def test_a_turn_that_another_one_sets_off_is_its_own(tmp_path: Path):
     assert bo.parent == ""
     assert aria.trace != bo.trace
     assert [span.parent for span in spans if span.name == "chat y"] == [bo.id]
+
+
+@pytest.mark.promise("D4")
+async def test_a_request_is_a_span_named_after_its_route(tmp_path: Path):
+    from tests.integration.test_api import served
+
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with Collector() as collector:
+        settings = telling(collector)
+        async with open_home(tmp_path, settings=settings, work=False) as home:
+            await home.agents.create("secret-name")
+            async with served(home) as (url, secret), aiohttp.ClientSession() as client:
+                headers = {"authorization": f"Bearer {secret}", "traceparent": parent}
+                async with client.get(f"{url}/api/agents/secret-name", headers=headers) as answer:
+                    assert answer.status == 200
+                    request_id = answer.headers["x-request-id"]
+        (span,) = collector.spans()
+        sent = b"".join(body for _, _, body in collector.raw)
+    assert span.name == "GET /api/agents/{agent}"
+    assert span.attributes["http.route"] == "/api/agents/{agent}"
+    assert span.attributes["http.response.status_code"] == 200
+    assert span.attributes["asterism.request.id"] == request_id
+    assert b"secret-name" not in sent

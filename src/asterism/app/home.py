@@ -456,6 +456,9 @@ class Asterism(Home):
     def listens_at(self, address: str | None) -> None:
         """Note where the HTTP API of this process listens; None: it does not any more."""
         self._engine.address = address
+        if address is not None and self.telemetry.spans is None:
+            # Where no turns are taken, requests are traced all the same.
+            begin_spans(self.telemetry, self.settings)
 
     async def ensure_default_token(self) -> str:
         """Make the token `default` at the first start; return what a person should know."""
