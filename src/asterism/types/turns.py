@@ -951,6 +951,23 @@ def document_note(document: AttachedDocument) -> str:
     )
 
 
+_DOCUMENT_NOTE = re.compile(
+    r"The person attached the document (?P<name>'.*?'|\".*?\") to the next message\..*?\n"
+    r"(?P<text>>.*?)(?:\n\[(?P<left>[\d,]+) more characters were left out\])?$",
+    re.DOTALL,
+)
+
+
+def document_in_note(note: str) -> AttachedDocument | None:
+    """Return the document that a note of `document_note` quotes; None for any other note."""
+    found = _DOCUMENT_NOTE.search(note)
+    if found is None:
+        return None
+    lines = (line.removeprefix(">").removeprefix(" ") for line in found["text"].split("\n"))
+    left_out = int((found["left"] or "0").replace(",", ""))
+    return AttachedDocument(found["name"][1:-1], "\n".join(lines), left_out)
+
+
 def retry_note(turn_id: str) -> str:
     """Return what an agent is told when a person asks a message again."""
     return (
