@@ -401,7 +401,7 @@ class InputLine:
     def _application(self) -> Application[None]:
         search = SearchToolbar()
         entry = Window(
-            BufferControl(self._buffer, search_buffer_control=search.control),
+            BufferControl(self._buffer, search_buffer_control=search.control, preview_search=True),
             get_line_prefix=self._prefix,
             wrap_lines=True,
             dont_extend_height=True,
