@@ -270,7 +270,7 @@ class InputLine:
         output = app.output
         output.write_raw(_SYNCHRONIZED[0])
         app.renderer.erase(leave_alternate_screen=False)
-        output.write_raw(text.replace("\n", "\r\n"))
+        output.write_raw(text)
         app._redraw()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - `invalidate` would leave a moment without a line
         output.write_raw(_SYNCHRONIZED[1])
         output.flush()

@@ -465,8 +465,10 @@ class LiveScreen(Screen):
     def _markdown(self, text: str) -> str:
         """Return Markdown as the terminal shows it, without the spaces that fill up lines."""
         # Addresses of links are in plain sight: what a link says may lead elsewhere.
-        lines = self._rendered(_markdown_class()(text, hyperlinks=False)).split("\n")
-        return "\n".join(map(_without_padding, lines)).strip("\n") + "\n"
+        rendered = self._rendered(_markdown_class()(text, hyperlinks=False))
+        lines = [_PADDING.sub(r"\1", line) for line in rendered.split("\n")]
+        there = [place for place, line in enumerate(lines) if _STYLES.sub("", line).strip()]
+        return "\n".join(lines[there[0] : there[-1] + 1]) + "\n" if there else ""
 
     def _styled(self, text: str, style: str) -> str:
         from rich.text import Text
@@ -479,13 +481,8 @@ class LiveScreen(Screen):
         return captured.get()
 
 
+_STYLES = re.compile(r"\x1b\[[0-9;]*m")
 _PADDING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
-
-
-def _without_padding(line: str) -> str:
-    return _PADDING.sub(r"\1", line)
-
-
 _THEME = {
     "markdown.code": "cyan",
     "markdown.code_block": "",
