@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from asterism.types.search import Hit, SearchResult
     from asterism.types.spending import Spend
     from asterism.types.turns import (
+        AttachedDocument,
         Call,
         ClientRequest,
         Delivery,
@@ -113,8 +114,8 @@ _MODULES = {
     "types.permissions": "Effect Grant ToolEffect",
     "types.search": "Hit SearchResult",
     "types.spending": "Spend",
-    "types.turns": "Call ClientRequest Delivery Message MessageOrigin Notice Outcome PastMessage"
-    " Receipt Reply RetrySafety Signal TurnRecord TurnState Usage",
+    "types.turns": "AttachedDocument Call ClientRequest Delivery Message MessageOrigin Notice"
+    " Outcome PastMessage Receipt Reply RetrySafety Signal TurnRecord TurnState Usage",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
@@ -131,6 +132,7 @@ __all__ = [
     "Ask",
     "Asterism",
     "AsterismError",
+    "AttachedDocument",
     "Audience",
     "Block",
     "BlockType",

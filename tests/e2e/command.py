@@ -21,6 +21,7 @@ import tempfile
 import termios
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from fcntl import ioctl
@@ -29,6 +30,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Self
 
+import pyte
 import pytest
 from aiohttp import web
 
@@ -45,6 +47,7 @@ from tests.servers.openai_server import (
 EXECUTABLE = Path(sys.executable).parent / "asterism"
 PATIENCE = 30.0
 TRACEBACK = "Traceback (most recent call last)"
+_ROWS = 40
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -147,9 +150,11 @@ class Command:
             process.communicate()
 
     @contextlib.contextmanager
-    def terminal(self, *arguments: str, columns: int = 100) -> Generator[Terminal, None, None]:
+    def terminal(
+        self, *arguments: str, columns: int = 100, rows: int = _ROWS
+    ) -> Generator[Terminal, None, None]:
         """Run the installed command at a pseudo-terminal; it is killed at the end."""
-        terminal = Terminal([str(EXECUTABLE), *arguments], self.env, columns)
+        terminal = Terminal([str(EXECUTABLE), *arguments], self.env, columns, rows)
         try:
             yield terminal
         finally:
@@ -229,8 +234,8 @@ def _loop_is_running() -> bool:
     return True
 
 
-def _set_size(terminal: int, columns: int) -> None:
-    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+def _set_size(terminal: int, columns: int, rows: int = _ROWS) -> None:
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 class Screen:
@@ -263,24 +268,53 @@ def _without_styles(printed: str) -> str:
 
 
 class Terminal:
-    """A person at a terminal."""
+    """A person at a terminal, who reads what stands on it: the screen and what scrolled away."""
 
-    def __init__(self, arguments: list[str], env: dict[str, str], columns: int) -> None:
+    def __init__(
+        self, arguments: list[str], env: dict[str, str], columns: int, rows: int = _ROWS
+    ) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:  # pragma: no cover - becomes the command
             # Tests in the background of a shell ignore Ctrl-C; whoever sits at a terminal does not.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(arguments[0], arguments, env)
-        _set_size(self._fd, columns)
+        _set_size(self._fd, columns, rows)
         self.raw = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._read = 0
+        self._screen = pyte.HistoryScreen(columns, rows, history=100_000)
+        self._stream = pyte.Stream(self._screen)
+        self._read = (0, 0)
+        """The line and the column up to which the person has read."""
         self._status: int | None = None
 
     @property
+    def lines(self) -> list[str]:
+        """All lines, from the first one that scrolled away to the last on the screen."""
+        screen = self._screen
+        rows = [*screen.history.top, *(screen.buffer[row] for row in range(screen.lines))]
+        lines = ["".join(row[x].data for x in range(screen.columns)).rstrip() for row in rows]
+        # What stands before the cursor was written, spaces too.
+        row, column = self._cursor
+        lines[row] = lines[row].ljust(column)
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    @property
     def shown(self) -> str:
-        """All that was printed, without styles."""
-        return _without_styles(self.raw)
+        """All that can be read."""
+        return _joined(self.lines, self._screen.columns)[0]
+
+    @property
+    def _cursor(self) -> tuple[int, int]:
+        cursor = self._screen.cursor
+        row = len(self._screen.history.top) + cursor.y
+        return row, min(cursor.x, self._screen.columns)
+
+    def resize(self, columns: int, rows: int = _ROWS) -> None:
+        """Make the window another size."""
+        self._screen.resize(rows, columns)
+        _set_size(self._fd, columns, rows)
 
     def type(self, text: str) -> None:
         """Type a line."""
@@ -294,12 +328,24 @@ class Terminal:
         """Wait until a text is shown after what was expected before; return what came with it."""
         deadline = time.monotonic() + timeout
         while True:
-            found = self.shown.find(text, self._read)
+            shown, places = _joined(self.lines, self._screen.columns)
+            start = bisect_left(places, self._read)
+            found = shown.find(text, start)
             if found >= 0:
-                start, self._read = self._read, found + len(text)
-                return self.shown[start : self._read]
+                end = found + len(text)
+                line, column = places[end - 1]
+                # What is printed next may push a prompt down, and stand where it stood.
+                at_prompt = (line, column + 1) == self._cursor
+                self._read = (line, 0) if at_prompt else (line, column + 1)
+                return shown[start:end]
             if not self._pump(deadline):
-                raise AssertionError(f"{text!r} was not shown after: {self.shown[self._read :]!r}")
+                raise AssertionError(f"{text!r} was not shown after: {shown[start:]!r}")
+
+    def see(self, text: str) -> None:
+        """Wait until a text is shown that may go away again, such as a hint."""
+        read = self._read
+        self.expect(text)
+        self._read = read
 
     def ended(self) -> int:
         """Wait for the end and return the exit code, negative for a signal."""
@@ -321,19 +367,32 @@ class Terminal:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
         os.close(self._fd)
-        assert TRACEBACK not in self.shown, self.shown
+        assert TRACEBACK not in self.raw, self.shown
 
     def _pump(self, deadline: float) -> bool:
         """Read what was printed; False at the end, and an error when nothing comes in time."""
         ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            raise AssertionError(f"Nothing more was shown after: {self.shown[self._read :]!r}")
+        if not ready or time.monotonic() > deadline:
+            raise AssertionError(f"Nothing more was shown after {self._read}: {self.shown!r}")
         try:
             piece = os.read(self._fd, 65536)
         except OSError:  # Linux says so at the end
             piece = b""
-        self.raw += self._decoder.decode(piece)
+        text = self._decoder.decode(piece)
+        self.raw += text
+        self._stream.feed(text)
         return bool(piece)
+
+
+def _joined(lines: list[str], columns: int) -> tuple[str, list[tuple[int, int]]]:
+    """Return lines as one text and the place of each character; a full line goes on below."""
+    text: list[str] = []
+    places: list[tuple[int, int]] = []
+    for number, line in enumerate(lines):
+        whole = line if len(line) >= columns else f"{line}\n"
+        text.append(whole)
+        places += [(number, column) for column in range(len(whole))]
+    return "".join(text), places
 
 
 class _TogetherServer(OpenAIServer):

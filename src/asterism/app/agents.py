@@ -60,6 +60,7 @@ from asterism.types.agents import (
 from asterism.types.search import DOMAINS, Query, SearchResult
 from asterism.types.turns import (
     MAX_MESSAGE_LENGTH,
+    AttachedDocument,
     ClientRequest,
     ImportResult,
     Message,
@@ -445,6 +446,8 @@ class Agents:
         present: Sequence[str] = (),
         client: ClientRequest | None = None,
         repeat_seconds: float | None = None,
+        documents: Sequence[AttachedDocument] = (),
+        retry_of: str | None = None,
     ) -> Receipt:
         """Hand in a message. On return it is stored and will be answered exactly once.
 
@@ -464,6 +467,9 @@ class Agents:
                 carries out itself, instructions, and what was said before in its conversation.
             repeat_seconds: How long after the answer the same `external_id` is still the same
                 message, and not a new one; None: for ever.
+            documents: Documents that belong to the message. The agent reads their text beside it,
+                marked as text from documents, and as much of it as its model can take in.
+            retry_of: The id of an earlier turn of the agent whose message this is, asked again.
 
         Where somebody other than the owner acts, it is they who speak, in private: `channel`,
         `sender`, `reply_to`, `room` and `present` are the owner's and the channels' to say, and
@@ -478,8 +484,15 @@ class Agents:
                 room=room,
                 present=present,
             )
+        agent_id = await self._session.id_of(agent)
+        if documents or retry_of:
+            client = replace(
+                client or ClientRequest(),
+                documents=tuple(documents),
+                retry_of=await self._retried(agent_id, retry_of) if retry_of else "",
+            )
         message = Message(
-            await self._session.id_of(agent),
+            agent_id,
             (text, *map(image, images)),
             MessageOrigin(channel, sender, reply_to, room),
             self._own_id(external_id),
@@ -495,6 +508,17 @@ class Agents:
                 f"{receipt.turn_id}). Give each message an id of its own. Nothing was stored."
             )
         return receipt
+
+    async def _retried(self, agent_id: str, turn_id: str) -> str:
+        """Return the id of a turn of an agent, or raise `NotFound`."""
+        record = await self._session.database.read(lambda tx: journal.turn(tx, turn_id))
+        visible = record is not None and await self._session.sees_turn(turn_id)
+        if record is None or record.agent_id != agent_id or not visible:
+            raise NotFound(
+                f"There is no turn {turn_id!r} of this agent to ask again. "
+                '"asterism turn list" shows the latest turns. Nothing was stored.'
+            )
+        return turn_id
 
     def _own_id(self, external_id: str | None) -> str | None:
         """Return an external id that is never that of a message of somebody else.
@@ -689,6 +713,7 @@ def new_record(
 
 
 _MAX_CLIENT_TOOLS = 128
+_MAX_DOCUMENTS = 16
 
 
 def _checked_client(client: ClientRequest) -> ClientRequest:
@@ -715,6 +740,31 @@ def _checked_client(client: ClientRequest) -> ClientRequest:
         client.choice,
         plain(redact(client.instructions)),
         tuple(plain(redact(said)) for said in client.history),
+        _checked_documents(client.documents),
+        client.retry_of,
+    )
+
+
+def _checked_documents(documents: Sequence[AttachedDocument]) -> tuple[AttachedDocument, ...]:
+    """Return attached documents as they can be kept, or raise `InvalidInput`."""
+    if len(documents) > _MAX_DOCUMENTS:
+        raise InvalidInput(
+            f"{len(documents)} documents are attached to the message; the limit is "
+            f"{_MAX_DOCUMENTS}. Attach fewer, or add their folder as a source. Nothing was stored."
+        )
+    for document in documents:
+        check_field("The name of a document", document.name)
+        if len(document.text) > MAX_MESSAGE_LENGTH:
+            raise InvalidInput(
+                f"The document {document.name!r} has {len(document.text):,} characters; the limit "
+                f"is {MAX_MESSAGE_LENGTH:,}. Attach a part of it, or add its folder as a source. "
+                "Nothing was stored."
+            )
+    return tuple(
+        AttachedDocument(
+            plain(redact(document.name)), plain(redact(document.text)), document.left_out
+        )
+        for document in documents
     )
 
 

@@ -21,7 +21,7 @@ from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
 from asterism.memory import people as stored_people
 from asterism.permissions import Act
 from asterism.records import dataclass
-from asterism.store import agents, approvals, events, journal, messages
+from asterism.store import agents, approvals, events, journal, messages, spending
 from asterism.store.database import Connection
 from asterism.store.events import Event, home_chain
 from asterism.telemetry.redaction import redact
@@ -67,11 +67,16 @@ from asterism.types.turns import (
     text_of,
 )
 
+_MAX_COUNTED = 10_000
+"""How many turns are counted for somebody who may not see all."""
+
 
 @verbs(
     "turn",
     list=Act.READ,
+    count=Act.READ,
     get=Act.READ,
+    cost=Act.READ,
     outcome=Act.READ,
     wait=Act.TALK,
     follow=Act.READ,
@@ -104,6 +109,18 @@ class Turns:
             lambda record: record.id,
             limit,
         )
+
+    async def count(self, agent: AgentRecord | str) -> int:
+        """Return how many turns an agent has had that the actor may see."""
+        session, agent_id = self._session, await self._session.id_of(agent)
+        if session.sees_every_audience:
+            return await session.database.read(lambda tx: journal.count_turns(tx, agent_id))
+        return len(await self.list(agent_id, limit=_MAX_COUNTED))
+
+    async def cost(self, turn_id: str) -> int:
+        """Return what the model calls of a turn have cost, in nano-dollars."""
+        await self._must_see(turn_id)
+        return await self._session.database.read(lambda tx: spending.cost_of_turn(tx, turn_id))
 
     async def get(self, turn_id: str) -> tuple[TurnRecord, builtins.list[Entry]]:
         """Return a turn with its entries."""

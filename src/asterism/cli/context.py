@@ -168,3 +168,15 @@ async def compact(home: Asterism, agent: AgentArgument) -> Result:
         f"summary {summary.id} (by {summary.made_by}){facts}:"
     )
     return Result(compacted, line, summary.text)
+
+
+@command(app, "new")
+async def new(home: Asterism, agent: AgentArgument) -> Result:
+    """Begin a conversation anew: earlier messages leave the context, and memory stays."""
+    summary = await home.contexts.restart(agent)
+    name = (await home.agents.get(agent)).name
+    line = (
+        f"{name} begins anew: {plural(summary.messages, 'message')} left its context. They stay in "
+        "the journal, and search finds them."
+    )
+    return Result(summary, line)

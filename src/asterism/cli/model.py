@@ -119,7 +119,7 @@ async def use(
     from asterism.config.edit import save
 
     settings = _settings(options)
-    chain = _read_chain(model)
+    chain = read_chain(model)
     async with stored_keys(options, lenient=True) as keys:
         for name in chain:
             await _check(settings, name, keys)
@@ -157,7 +157,7 @@ async def trial(
 ) -> Result:
     """Ask a model one short question, and show how fast it answers."""
     settings = _settings(options)
-    chain = _read_chain(model or settings.default_model)
+    chain = read_chain(model or settings.default_model)
     trials = await _try_all(options, settings, chain)
     if len(trials) == 1 and isinstance(trials[0], AsterismError):
         raise trials[0]
@@ -305,7 +305,7 @@ def _mark(row: dict[str, Any]) -> str:
 # -- choosing ------------------------------------------------------------------------------------
 
 
-def _read_chain(model: str) -> list[str]:
+def read_chain(model: str) -> list[str]:
     """Return the models that were named, each as `vendor:name`."""
     from asterism.models.embedded.weights import WeightsDirectory
     from asterism.types.agents import chain_of

@@ -6,8 +6,10 @@ Both ask a person at the terminal, and so are plain functions that run what is a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
+import sys
 from dataclasses import field
 from typing import TYPE_CHECKING, Annotated
 
@@ -456,6 +458,30 @@ def choose_model(options: Options, *, yes: bool) -> None:
     chosen = _accepted(models) or _embedded(models)
     if chosen is not None:
         _save(options, chosen)
+
+
+def fetch_model(options: Options, *, yes: bool) -> None:
+    """Fetch a model for a new home that has none, where nobody can be asked.
+
+    What is going on is told on standard error: standard output is for the answer.
+    """
+    if yes or any(options.place.glob("asterism.db*")):
+        return
+    if options.url or os.environ.get("ASTERISM_NONINTERACTIVE") or os.environ.get("ASTERISM_URL"):
+        return
+    from asterism.config import load
+
+    settings = load(options.place, options.config, os.environ)
+    if settings.store.url is not None or not settings.default_model.startswith("demo:"):
+        return
+    if settings.model is not None:
+        return
+    from asterism.app.discovery import discover
+
+    with contextlib.redirect_stdout(sys.stderr):
+        chosen = _embedded(asyncio.run(discover(os.environ)))
+        if chosen is not None:
+            _save(options, chosen)
 
 
 def _settings_for(model: AvailableModel) -> dict[Key, object]:

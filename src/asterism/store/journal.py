@@ -299,6 +299,12 @@ async def turns_of(tx: Connection, agent_id: str | None, limit: int) -> list[Tur
     return [_turn(row) for row in rows]
 
 
+async def count_turns(tx: Connection, agent_id: str) -> int:
+    """Return how many turns an agent has had."""
+    row = await tx.one("SELECT COUNT(*) FROM turns WHERE agent_id = ?", (agent_id,))
+    return int(row[0]) if row else 0
+
+
 async def ended_since(tx: Connection, agent_id: str | None, since: int) -> list[TurnRecord]:
     """Return the turns of an agent that have ended since a time, in the order of their ends.
 

@@ -7,7 +7,8 @@ import contextlib
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import orjson
@@ -21,6 +22,7 @@ from asterism.telemetry.redaction import redact
 from asterism.turns.approvals import ApprovalQueue
 from asterism.turns.calls import settle_open_calls
 from asterism.turns.context import (
+    BYTES_PER_TOKEN,
     PLUGIN,
     LiveAgent,
     Note,
@@ -59,6 +61,7 @@ from asterism.types.agents import (
 )
 from asterism.types.turns import (
     CLIENT_NOTE,
+    AttachedDocument,
     ClientRequest,
     Entry,
     InboxItem,
@@ -74,10 +77,12 @@ from asterism.types.turns import (
     TurnState,
     check_field,
     check_text,
+    document_note,
     history_note,
     instructions_note,
     message_wire,
     plain,
+    retry_note,
     same_instructions_note,
     text_of,
 )
@@ -89,6 +94,8 @@ LOOK_AGAIN = 2.0
 """Seconds after which workers that share a database look again: a notice can be lost."""
 _MAX_REASON_LENGTH = 1_000
 """Characters of a reason that fit into a notice; the store has all of it."""
+_DOCUMENTS_SHARE = 0.5
+"""How much of what a model can take in the documents of a message may fill."""
 
 
 class Runtime:
@@ -517,7 +524,31 @@ class Runtime:
             above = live.context.sends(instructions_note(client.instructions), profile)
             text = (same_instructions_note if above else instructions_note)(client.instructions)
             notes.append(Note(f"{CLIENT_NOTE}instructions", text, why, (Label(speaker),)))
+        for place, document in enumerate(self._fitting(live, client.documents)):
+            key, why = f"{CLIENT_NOTE}document/{place}", f"attached: {document.name!r}"
+            label = Label(least_trusted((speaker, Trust.DOCUMENT)))
+            notes.append(Note(key, document_note(document), why, (label,)))
+        if client.retry_of:
+            key, why = f"{CLIENT_NOTE}retry", "the message was asked again"
+            notes.append(Note(key, retry_note(client.retry_of), why, origins=(client.retry_of,)))
         return notes
+
+    def _fitting(
+        self, live: LiveAgent, documents: Sequence[AttachedDocument]
+    ) -> Iterator[AttachedDocument]:
+        """Yield documents as the model of an agent can take them in beside a conversation."""
+        if not documents:
+            return
+        services = self._services
+        tokens = services.settings.current.context.tokens
+        profile = services.models.profile(services.models.chain(live.agent.model)[0])
+        room = min(tokens, profile.window or tokens) * BYTES_PER_TOKEN * _DOCUMENTS_SHARE
+        most = int(room) // len(documents)
+        for document in documents:
+            # As bytes, since other scripts take more of them and more tokens.
+            text = document.text.encode()[:most].decode(errors="ignore")
+            left_out = document.left_out + len(document.text) - len(text)
+            yield replace(document, text=text, left_out=left_out)
 
     async def _pass_over(self, decision: InboxItem) -> None:
         """Take out an answer to a turn that has ended by a limit before it was looked at."""

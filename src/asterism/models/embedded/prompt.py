@@ -557,9 +557,11 @@ class ReplyFilter:
         """The tokens of the prompt, as the runtime tells before it answers."""
         self.cached_tokens = 0
 
-    def note_prompt(self, tokens: int, cached: int) -> None:
-        """Take note of how long the prompt is, and how much of it was read before."""
+    def note_prompt(self, tokens: int, cached: int, processed: int) -> None:
+        """Take note of how long the prompt is, how much was read before, and how much is by now."""
         self.prompt_tokens, self.cached_tokens = tokens, cached
+        if self._emit is not None and tokens:
+            self._emit("reading", f"{min(processed, tokens)}/{tokens}")
 
     @property
     def text(self) -> str:
