@@ -21,6 +21,7 @@ from asterism.cli import (
     debug,
     doctor,
     grant,
+    group,
     halt,
     key,
     mcp,
@@ -64,6 +65,7 @@ command(app)(chat.chat)
 command(app)(search.search)
 for name, noun in (
     ("agent", agent.app),
+    ("group", group.app),
     ("block", block.app),
     ("archive", archive.app),
     ("source", source.app),
