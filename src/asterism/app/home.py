@@ -47,7 +47,7 @@ from asterism.app.spending import SpendingReports, presume_orphans
 from asterism.app.tools import Workshop
 from asterism.app.turns import Notices, Outbox, Schedules, Turns, visible_inbox
 from asterism.config import LiveSettings, Settings, data_directory
-from asterism.errors import AsterismError
+from asterism.errors import AsterismError, NotAllowed
 from asterism.permissions import Act, Actor, LiveAuthority
 from asterism.ports import Answering, Channel, Clock, Model
 from asterism.private import make_directory
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from asterism.app.blocks import Blocks
     from asterism.app.configuration import Configuration
     from asterism.app.contexts import Contexts
+    from asterism.app.groups import Groups
     from asterism.app.keys import Keys
     from asterism.app.mcp import Mcp
     from asterism.app.memory import Memory
@@ -127,6 +128,13 @@ class Home:
     def agents(self) -> Agents:
         """The agents: `aria = await home.agents.ensure("aria")`."""
         return Agents(self._engine, self._session, self.search, lambda: self.archive)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The groups of agents: `await home.groups.create("board", pattern="voting")`."""
+        from asterism.app.groups import Groups
+
+        return Groups(self._engine, self._session)
 
     @cached_property
     def turns(self) -> Turns:
@@ -315,6 +323,16 @@ class Home:
         method: Any = getattr(getattr(self, noun), verb)
         act, told = method.verb
         return self._session.allow(act, told, told.partition(".")[0])
+
+    def may_use(self, name: str) -> bool:
+        """Tell whether whoever has this home may use a verb; nothing is noted if not."""
+        noun, _, verb = name.partition(".")
+        act, told = getattr(getattr(self, noun), verb).verb
+        try:
+            self._session.check(act, told, told.partition(".")[0])
+        except NotAllowed:
+            return False
+        return True
 
     @property
     def is_unlimited(self) -> bool:
@@ -729,6 +747,7 @@ class Asterism(Home):
             engine.models.link(engine.models.chain(DEFAULT_MODEL)[0])
         await engine.outbox.start()
         await engine.schedules.start()
+        await engine.groups.start()
         self._opening_others = asyncio.create_task(self._open_others())
 
     async def _open_others(self) -> None:
@@ -806,6 +825,7 @@ class Asterism(Home):
             task.cancel()
         await asyncio.gather(*self._listening, return_exceptions=True)
         await engine.schedules.stop()
+        await engine.groups.stop()
         await engine.approvals.stop()
         await self._retention.stop()
         for watch in (self._scheduled, self._alerts):

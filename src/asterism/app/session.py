@@ -77,6 +77,7 @@ BY_AGENT = frozenset(
         "block": "list get create write editable shares history at version_at diff blame",
         "context": "now of_turn compact",
         "grant": "list give revoke",
+        "group": "list",
         "home": "counts status current",
         "memory": "as_of written_by revert_turn fork health export",
         "notice": "list",
@@ -767,6 +768,7 @@ def no_such(kind: str, name: str, there: list[str]) -> str:
         )
     remedy = {
         "agent": '"asterism agent create"',
+        "group": '"asterism group create"',
         "key": '"asterism key set"',
         "source": '"asterism source add"',
         "tool": "A file named in tools.modules",

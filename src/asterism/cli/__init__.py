@@ -23,6 +23,7 @@ from asterism.cli import (
     debug,
     doctor,
     grant,
+    group,
     halt,
     key,
     mcp,
@@ -71,6 +72,7 @@ command(app, example='chat --once "Good morning"')(chat.chat)
 command(app, example="search where is the boiler invoice")(search.search)
 for name, noun in (
     ("agent", agent.app),
+    ("group", group.app),
     ("block", block.app),
     ("archive", archive.app),
     ("source", source.app),

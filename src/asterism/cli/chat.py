@@ -22,6 +22,7 @@ from asterism.cli.conversation import (
     read_image,
     renew,
 )
+from asterism.cli.group import ask_group, converse
 from asterism.cli.halt import wait_unless_halted
 from asterism.cli.home_thread import HomeThread, home_thread
 from asterism.cli.inputs import Play, Record, read_bytes
@@ -44,6 +45,7 @@ _LOOKED_BACK = 50
 AgentName = Annotated[
     str | None, option("--agent", "NAME", "The agent to talk to; default: the last one.")
 ]
+GroupName = Annotated[str | None, option("--group", "NAME", "Talk to a group instead.")]
 Once = Annotated[
     str | None, option("--once", "TEXT", "Ask this, print the answer and end; - reads stdin.")
 ]
@@ -67,6 +69,7 @@ Yes = Annotated[
 def chat(
     options: Options,
     agent: AgentName = None,
+    group: GroupName = None,
     once: Once = None,
     image: Images = None,
     file: Files = None,
@@ -76,9 +79,19 @@ def chat(
     record: Record = None,
     play: Play = None,
 ) -> Result | None:
-    """Talk to an agent. With --once or in a pipe: one message in, its answer out."""
+    """Talk to an agent or a group. With --once or in a pipe: one message in, its answer out."""
     options = options.with_cassette(record, play)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    if group is not None:
+        if agent or image or schema:
+            raise InvalidInput(
+                "--group cannot be used with --agent, --image or --schema. Nothing was sent."
+            )
+        if once is None and interactive and not options.json:
+            asyncio.run(converse(options, group))
+            return None
+        text = _standard_input() if once in (None, "-") else once or ""
+        return asyncio.run(ask_group(options, group, text))
     if once is None and interactive and not options.json:
         if image or schema or file:
             raise InvalidInput(

@@ -9,6 +9,7 @@ from asterism.config.load import (
     load,
 )
 from asterism.config.settings import (
+    AgentMessageSettings,
     ApiSettings,
     ChannelSettings,
     ContextSettings,
@@ -30,6 +31,7 @@ from asterism.private import data_directory
 __all__ = [
     "NEEDS_RESTART",
     "RESERVED",
+    "AgentMessageSettings",
     "ApiSettings",
     "ChannelSettings",
     "ContextSettings",
