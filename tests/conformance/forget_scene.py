@@ -255,6 +255,16 @@ async def plant_rows(tx: Connection, text: str) -> None:
         (f"So {text}", f"refused {text}"),
     )
     await tx.run(
+        "INSERT INTO groups (id, pattern, options, memory, description)"
+        " VALUES ('agent_aria', 'dynamic', ?, ?, ?)",
+        (orjson.dumps({"x": text}).decode(), orjson.dumps({"x": text}).decode(), text),
+    )
+    await tx.run(
+        "INSERT INTO group_members"
+        " VALUES ('agent_aria', 'agent_bob', 1, 'regular', '', ?, 1.0, 1, 0)",
+        (orjson.dumps([text]).decode(),),
+    )
+    await tx.run(
         "INSERT INTO schedules (id, agent_id, text, due_at, created_at)"
         " VALUES ('s', 'agent_aria', ?, 99, 0)",
         (text,),

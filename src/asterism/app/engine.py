@@ -27,6 +27,7 @@ from asterism.app.tools import OfferedTools, Workshop
 from asterism.config import LiveSettings, Settings
 from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.gate import policies_of
+from asterism.groups.runner import GroupPump, GroupRunner
 from asterism.memory.forgetting import ForgottenTexts
 from asterism.models.chain import ModelRegistry
 from asterism.permissions import Act, Authority
@@ -39,6 +40,7 @@ from asterism.ports import (
     Encodes,
     Model,
     ModelFactory,
+    Pattern,
 )
 from asterism.private import make_directory
 from asterism.search import clear_caches
@@ -98,12 +100,16 @@ class Engine:
             database, clock, lambda: self.models.encoder(settings.current.search.encoder)
         )
         self.approvals = self._make_approvals()
+        self.patterns: dict[str, Pattern] = {}
+        runner = GroupRunner(self.pattern, clock, self._stop_turn)
         self.runtime = Runtime(
             self.services,
             delivered=self.outbox.kick,
             ended=self.indexing.kick,
             approvals=self.approvals,
+            take_group_turn=runner.take_turn,
         )
+        self.groups = GroupPump(database, clock, self.pattern, self._wake)
         self.session = Session(
             database, clock, self.runtime.forget, data, self.authorities, clear=self.clear
         )
@@ -131,6 +137,16 @@ class Engine:
             self._zone_changed,
         ):
             self.live_settings.subscribe(changed)
+
+    def pattern(self, name: str) -> Pattern:
+        """Return a pattern of groups by its name; it is made once."""
+        made = self.patterns.get(name)
+        if made is None:
+            made = self.patterns[name] = plugins.load("patterns", name)()
+        return made
+
+    async def _stop_turn(self, turn_id: str, reason: str) -> None:
+        await self.runtime.stop_anywhere(turn_id, reason)
 
     def _make_outbox(self) -> OutboxPump:
         return OutboxPump(

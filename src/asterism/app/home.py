@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from asterism.app.blocks import Blocks
     from asterism.app.configuration import Configuration
     from asterism.app.contexts import Contexts
+    from asterism.app.groups import Groups
     from asterism.app.keys import Keys
     from asterism.app.mcp import Mcp
     from asterism.app.memory import Memory
@@ -117,6 +118,13 @@ class Home:
     def agents(self) -> Agents:
         """The agents: `aria = await home.agents.ensure("aria")`."""
         return Agents(self._engine, self._session, self.search, lambda: self.archive)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The groups of agents: `await home.groups.create("board", pattern="voting")`."""
+        from asterism.app.groups import Groups
+
+        return Groups(self._engine, self._session)
 
     @cached_property
     def turns(self) -> Turns:
@@ -605,6 +613,7 @@ class Asterism(Home):
                 engine.models.link(engine.models.chain(DEFAULT_MODEL)[0])
             await engine.outbox.start()
             await engine.schedules.start()
+            await engine.groups.start()
             await engine.approvals.start()
             self._retention.start()
             self._schedule_backups(self.settings)
@@ -665,6 +674,7 @@ class Asterism(Home):
             task.cancel()
         await asyncio.gather(*self._listening, return_exceptions=True)
         await engine.schedules.stop()
+        await engine.groups.stop()
         await engine.approvals.stop()
         await self._retention.stop()
         if self._scheduled is not None:

@@ -733,6 +733,7 @@ def no_such(kind: str, name: str, there: list[str]) -> str:
         )
     remedy = {
         "agent": '"asterism agent create"',
+        "group": '"asterism group create"',
         "key": '"asterism key set"',
         "source": '"asterism source add"',
         "tool": "A file named in tools.modules",

@@ -96,7 +96,7 @@ async def by_name(tx: Connection, name: str) -> AgentRecord | None:
     """Return the agent of that name or id, or None."""
     row = await tx.one(
         f"SELECT {_COLUMNS} FROM agents"
-        " WHERE constellation = ? AND name = ? AND deleted_at IS NULL",
+        " WHERE constellation = ? AND name = ? AND kind = 'agent' AND deleted_at IS NULL",
         (tx.constellation, name),
     )
     if row is None and name.startswith("agent_"):
@@ -134,8 +134,8 @@ async def facts_read(tx: Connection, agent_id: str, upto: int) -> bool:
 async def everyone(tx: Connection) -> list[AgentRecord]:
     """Return all agents of a constellation by name."""
     rows = await tx.all(
-        f"SELECT {_COLUMNS} FROM agents WHERE constellation = ? AND deleted_at IS NULL"
-        " ORDER BY name",
+        f"SELECT {_COLUMNS} FROM agents"
+        " WHERE constellation = ? AND kind = 'agent' AND deleted_at IS NULL ORDER BY name",
         (tx.constellation,),
     )
     return _agents(rows)
@@ -144,7 +144,8 @@ async def everyone(tx: Connection) -> list[AgentRecord]:
 async def ids(tx: Connection) -> list[str]:
     """Return the ids of all agents in service, by name."""
     rows = await tx.all(
-        "SELECT id FROM agents WHERE constellation = ? AND deleted_at IS NULL ORDER BY name",
+        "SELECT id FROM agents"
+        " WHERE constellation = ? AND kind = 'agent' AND deleted_at IS NULL ORDER BY name",
         (tx.constellation,),
     )
     return [row[0] for row in rows]
@@ -153,7 +154,8 @@ async def ids(tx: Connection) -> list[str]:
 async def count(tx: Connection) -> int:
     """Return how many agents there are."""
     row = await tx.one(
-        "SELECT COUNT(*) FROM agents WHERE constellation = ? AND deleted_at IS NULL",
+        "SELECT COUNT(*) FROM agents"
+        " WHERE constellation = ? AND kind = 'agent' AND deleted_at IS NULL",
         (tx.constellation,),
     )
     return int(row[0]) if row else 0

@@ -82,6 +82,24 @@ async def put_decision(
     return await _put(tx, agent_id, decision_id, InboxKind.DECISION, columns, announce=True)
 
 
+async def put_result(
+    tx: Connection, group_id: str, item_id: str, turn_id: str, body: bytes, at: int
+) -> InboxItem | None:
+    """Put what a member says at the end of the inbox of a group, for a turn of the group."""
+    columns = ("", body, at, None, None, None, None, turn_id, None)
+    return await _put(tx, group_id, item_id, InboxKind.RESULT, columns, announce=True)
+
+
+async def results(tx: Connection, group_id: str, turn_id: str) -> list[InboxItem]:
+    """Return what members have said for a turn of a group, in order of arrival."""
+    rows = await tx.all(
+        f"SELECT {_ITEM} FROM inbox WHERE agent_id = ? AND turn_id = ? AND kind = 'result'"
+        " ORDER BY arrival",
+        (group_id, turn_id),
+    )
+    return [_item(row) for row in rows]
+
+
 async def _put(
     tx: Connection,
     agent_id: str,

@@ -26,6 +26,7 @@ from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
 from asterism.times import Moment
 from asterism.types.agents import (
+    EVERY_TOOL,
     OWNER,
     OWNER_ALONE,
     OWNER_ONLY,
@@ -594,7 +595,8 @@ def _is_always_offered(tool: Tool, allowed: tuple[str, ...] | None) -> bool:
 
     An agent with a list of its own was given these tools for a purpose.
     """
-    return tool.compact is True or (isinstance(tool.compact, str) and allowed is not None)
+    own_list = allowed is not None and EVERY_TOOL not in allowed
+    return tool.compact is True or (isinstance(tool.compact, str) and own_list)
 
 
 def is_offered_with(tool: Tool, message: str) -> bool:
@@ -638,14 +640,22 @@ class Toolbox:
             and self.hidden_from_small_models(allowed)
         ):
             return self.more.tool
-        if allowed is not None and name not in allowed:
+        if allowed is not None and name not in allowed and EVERY_TOOL not in allowed:
             return None
         tool = self._tools.get(name)
-        return None if tool is not None and tool.reserved and allowed is None else tool
+        named = allowed is not None and name in allowed
+        return None if tool is not None and tool.reserved and not named else tool
 
     def names(self, allowed: tuple[str, ...] | None = None) -> list[str]:
         """Return the names of the tools an agent may call."""
-        return sorted(name for name in self._tools if allowed is None or name in allowed)
+        if allowed is None:
+            return sorted(self._tools)
+        every = EVERY_TOOL in allowed
+        return sorted(
+            name
+            for name, tool in self._tools.items()
+            if name in allowed or (every and not tool.reserved)
+        )
 
     def tool_names(self, allowed: tuple[str, ...] | None) -> list[str]:
         """Return the names of the tools that an agent has; reserved ones if it names them."""

@@ -22,11 +22,13 @@ from asterism.ports import Profile
 from asterism.records import dataclass
 from asterism.store import agents as agents_at_rest
 from asterism.store import epochs, journal, passages, summaries
+from asterism.store import groups as groups_at_rest
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.store.journal import Draft, VisibleEntry
 from asterism.turns.repeats import without_repeats
 from asterism.types.agents import (
+    EVERY_TOOL,
     OWNER,
     OWNER_ALONE,
     AgentRecord,
@@ -412,10 +414,20 @@ async def _load(
         if agent is None or standing is None:
             return None
         held, length = standing
+        if by_roles := await groups_at_rest.role_tools(tx, agent_id):
+            own = (EVERY_TOOL,) if agent.tools is None else agent.tools
+            agent = replace(agent, tools=(*own, *by_roles))
         memory = await agents_at_rest.memory_of(tx, agent_id)
         return LiveAgent(agent, database, claim or held, length, memory, zone)
 
     return await database.read(read)
+
+
+def enter_group(live: LiveAgent, participants: Participants, now: int) -> None:
+    """Begin what a group knows in a turn: who is present. It asks members, and no model."""
+    epoch = Epoch(live.agent.id, 0, participants.key, live.length + 1, None, "[]", "a group", now)
+    live.contexts.clear()
+    live.put(Context(participants, epoch, (), {}, Tail(0), live.length))
 
 
 @dataclass(frozen=True, slots=True)

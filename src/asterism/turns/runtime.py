@@ -27,6 +27,7 @@ from asterism.turns.context import (
     Presence,
     Section,
     enter,
+    enter_group,
     has_more_to_find,
     load,
     read_presence,
@@ -55,6 +56,7 @@ from asterism.types.agents import (
     new_id,
     turn_id_for,
 )
+from asterism.types.groups import GROUP_ID
 from asterism.types.turns import (
     CLIENT_NOTE,
     ClientRequest,
@@ -89,6 +91,10 @@ _MAX_REASON_LENGTH = 1_000
 """Characters of a reason that fit into a notice; the store has all of it."""
 
 
+TakeGroupTurn = Callable[[Turn, Sequence[InboxItem]], Awaitable[Outcome | None]]
+"""Takes a turn of a group as far as it goes, with what members have said; None: it waits."""
+
+
 class Runtime:
     """Accepts messages, runs turns in lanes, and tells those who wait."""
 
@@ -99,6 +105,7 @@ class Runtime:
         delivered: Callable[[], None],
         ended: Callable[[str], None],
         approvals: ApprovalQueue | None = None,
+        take_group_turn: TakeGroupTurn | None = None,
     ) -> None:
         """Make a runtime.
 
@@ -107,12 +114,14 @@ class Runtime:
             delivered: Kicks the outbox.
             ended: Hears whose turn has ended.
             approvals: Takes messages that answer a question; None: every message opens a turn.
+            take_group_turn: Takes turns of groups; None: there are none.
         """
         self._services = services
         self._database: Database = services.database
         self._delivered = delivered
         self._ended = ended
         self._approvals = approvals
+        self._take_group_turn = take_group_turn
         self._live: OrderedDict[str, LiveAgent] = OrderedDict()
         self._live_bytes = 0
         self._waiting: dict[str, list[tuple[Receipt, asyncio.Future[Outcome]]]] = {}
@@ -312,6 +321,8 @@ class Runtime:
         """Run one turn of an agent: of this item, or of whatever the store has first."""
         if await self._halting.current_halt() is not None:
             return None
+        if agent_id.startswith(GROUP_ID):
+            return await self._serve_group(agent_id)
         try:
             turn, arrival = await self._next_turn(agent_id, item)
         except LaneLost:
@@ -349,6 +360,92 @@ class Runtime:
         if turn.reply_to is not None or self._services.settings.current.channels:
             self._delivered()
         return arrival
+
+    async def _serve_group(self, group_id: str) -> int | None:
+        """Take turns of a group as far as they go: one at a time, in order of arrival."""
+        while True:
+            try:
+                found = await self._next_group_turn(group_id)
+                if found is None:
+                    return None
+                outcome = await self._run_group_turn(*found)
+            except LaneLost as lost:
+                _log.info("%s", lost.message)
+                self.forget(group_id)
+                if not isinstance(lost, StoppedBefore):
+                    return 0
+                continue
+            except BaseException:
+                self.forget(group_id)
+                raise
+            if outcome is None:
+                return None
+            self._settle(outcome)
+            self._ended(group_id)
+            self._delivered()
+            if not self._database.distributed:
+                return 0
+            # Here what has come in meanwhile has had its job already.
+
+    async def _next_group_turn(self, group_id: str) -> tuple[Turn, list[InboxItem]] | None:
+        """Return the turn of a group that goes on or begins, with what members have said."""
+        if self._database.distributed:
+            live = await self._claim(group_id)
+        else:
+            live = self._live.get(group_id)
+        if live is None:
+            live = await self._load(group_id, None)
+        record, entries, item, results = await live.database.read(
+            lambda tx: _first_of_group(tx, group_id)
+        )
+        if record is None and item is None:
+            if not results:
+                return None
+            # What is said to a turn that has ended comes too late.
+            await live.database.write(lambda tx: _take_all(tx, results))
+            return await self._next_group_turn(group_id)
+        told = item.participants if item is not None else _participants_of(entries)
+        presence = await _who_is_present(live, told)
+        now = self._services.clock()
+        enter_group(live, presence.participants, now)
+        turn = Turn(
+            live,
+            self._services,
+            item=item,
+            record=record,
+            entries=entries,
+            trust=presence.trust,
+            people=presence.speaker,
+            opened_at=now,
+        )
+        return turn, results
+
+    async def _run_group_turn(self, turn: Turn, results: list[InboxItem]) -> Outcome | None:
+        task, take_turn = asyncio.current_task(), self._take_group_turn
+        assert task is not None
+        assert take_turn is not None
+        self._running[turn.id] = (turn, task)
+        try:
+            return await take_turn(turn, results)
+        except AsterismError as error:
+            if isinstance(error, LaneLost):
+                raise
+            return await turn.fail(f"I could not answer: {error.message} {KEPT}")
+        except asyncio.CancelledError:
+            if turn.stop_reason is None:
+                raise
+            task.uncancel()
+            await turn.wind_up()
+            return await turn.stop()
+        except Exception as error:  # noqa: BLE001 - a bug of ours is told, not hidden
+            _log.exception("turn %s failed", turn.id)
+            return await turn.fail(
+                f"I could not answer, because of a fault inside asterism ({type(error).__name__}). "
+                f'{KEPT} "asterism turn show {turn.id}" shows how far I came.'
+            )
+        finally:
+            del self._running[turn.id]
+            await turn.let_go()
 
     async def _run(self, turn: Turn) -> Outcome:
         item, waited = turn.item, None
@@ -642,6 +739,8 @@ class Runtime:
                     await tx.notify("turn", turn_id)
             elif not await journal.stop_turn(tx, turn_id, kept):
                 return await _outcome_at_rest(tx, turn_id) or _raise_unknown(turn_id)
+            else:
+                await _wake_group_of(tx, turn_id)
             if self._database.distributed:
                 # Whoever works at it may have written nothing of it yet.
                 await tx.notify("stop", f"{turn_id} {kept[:_MAX_REASON_LENGTH]}")
@@ -780,6 +879,41 @@ async def _first_to_do(
     return None, None, item
 
 
+async def _wake_group_of(tx: Connection, turn_id: str) -> None:
+    """Let a group look at its turn, which waits for members and not for a process."""
+    record = await journal.turn(tx, turn_id)
+    if record is not None and record.agent_id.startswith(GROUP_ID):
+        await tx.enqueue(record.agent_id)
+        await tx.notify("lane", record.agent_id)
+
+
+async def _first_of_group(
+    tx: Connection, group_id: str
+) -> tuple[TurnRecord | None, list[Entry] | None, InboxItem | None, list[InboxItem]]:
+    """Return what a group has to do first: its open turn, or the item that has waited longest.
+
+    With a turn comes what members have said to it. Results without a turn or an item are of a turn
+    that has ended.
+    """
+    record = await journal.find_open_turn(tx, group_id)
+    if record is None:
+        item = await messages.first(tx, group_id)
+        if item is None or item.kind != InboxKind.RESULT:
+            return None, None, item, []
+        record = await journal.turn_of(tx, group_id, item.turn_id)
+        results = await messages.results(tx, group_id, item.turn_id)
+        if record is None or record.ended_at_ms is not None:
+            return None, None, None, results
+    else:
+        results = await messages.results(tx, group_id, record.id)
+    return record, await journal.entries_of(tx, record), None, results
+
+
+async def _take_all(tx: Connection, items: Sequence[InboxItem]) -> None:
+    for item in items:
+        await messages.take(tx, item)
+
+
 async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
     record = await journal.turn(tx, turn_id)
     if record is None:
@@ -800,7 +934,8 @@ async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
             for approval in await approvals.of_turn(tx, turn_id)
             if approval.decided_at_ms is None
         ]
-        text = "\n".join(f"{approval.question} (approval {approval.id})" for approval in waiting)
+        asked = "\n".join(f"{approval.question} (approval {approval.id})" for approval in waiting)
+        text = asked or text  # a group waits with the questions of its members
     return Outcome(turn_id, record.agent_id, record.state, text, record.usage)
 
 

@@ -32,7 +32,7 @@ from asterism.permissions import Authority
 from asterism.permissions.readings import is_quoted_from
 from asterism.ports import Clock, ModelSource, ProcessorCall, Profile, TurnView
 from asterism.records import dataclass
-from asterism.store import agents, approvals, epochs, events, journal, messages
+from asterism.store import agents, approvals, epochs, events, groups, journal, messages
 from asterism.store.approvals import Use
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
@@ -55,10 +55,12 @@ from asterism.types.agents import (
     Participants,
     Trust,
     json_blob,
+    message_id_for,
     new_id,
     now_ms,
     planned_audience,
 )
+from asterism.types.groups import AGENT_CHANNEL, GROUP_CHANNEL
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.permissions import PRESENT, ApprovalRecord, Effect, EffectKind, announcement
 from asterism.types.search import Query, SearchResult
@@ -296,6 +298,10 @@ class PendingWrites:
     """A transactional call: has its effect in the same transaction and returns its result."""
     facts: tuple[str, ...] = ()
     """What the owner has said that lasts; it is kept in the same transaction."""
+    beside: list[Callable[[Connection], Awaitable[None]]] = field(
+        default_factory=list[Callable[[Connection], Awaitable[None]]]
+    )
+    """What else is written in the same transaction."""
 
 
 @dataclass(slots=True)
@@ -516,7 +522,7 @@ class Turn:
                 self.live.database,
                 self.services.clock,
                 turn_id=self.id,
-                payer=Payer(agent.id, agent.name, self._person()),
+                payer=Payer(agent.id, agent.name, self._person(), self._group_name()),
                 seconds=agent.limits.seconds,
                 write=lambda work: self._patiently(lambda: self.live.database.write(work)),
             )
@@ -526,6 +532,11 @@ class Turn:
         """Return the account that opened the turn."""
         sender = self._opening.sender
         return f"{self.channel}:{sender}" if sender else None
+
+    def _group_name(self) -> str | None:
+        """Return the group that the agent was asked by."""
+        channel = self.channel
+        return channel.removeprefix(GROUP_CHANNEL) if channel.startswith(GROUP_CHANNEL) else None
 
     @property
     def _opening(self) -> MessageMeta:
@@ -614,6 +625,7 @@ class Turn:
             and self.context.participants.owner_alone
             and not is_too_short(message)
             and not message.startswith(SCHEDULED)
+            and not self.channel.startswith((AGENT_CHANNEL, GROUP_CHANNEL))
         )
 
     @property
@@ -715,6 +727,10 @@ class Turn:
     def uses(self) -> Sequence[Use]:
         """What counts for quotas and the store does not know of yet."""
         return self._page.uses
+
+    def write_beside(self, work: Callable[[Connection], Awaitable[None]]) -> None:
+        """Write something more in the transaction of the next flush."""
+        self._page.beside.append(work)
 
     def ask_person(self, approval: ApprovalRecord) -> None:
         """Put a question to a person with the next flush."""
@@ -902,6 +918,10 @@ class Turn:
 
     async def _send_off(self, tx: Connection, page: PendingWrites) -> None:
         """Write what others are to hear of a page, what its replies refer to, and what it cost."""
+        if page.beside:
+            await _write_all(tx, page.beside)
+        if page.state is not TurnState.OPEN:
+            await self._tell_end(tx)
         for blob in page.blobs:
             await journal.put_blob(tx, blob, self.services.clock())
         for notice in page.notices:
@@ -920,8 +940,32 @@ class Turn:
             await agents.have_run(tx, self.agent.id, page.ran)
         if page.charges and self._reservations is not None:
             await self._reservations.record(tx, page.charges)
-        if page.state is not TurnState.OPEN and self.live.database.distributed:
+
+    async def _tell_end(self, tx: Connection) -> None:
+        """Tell other processes, and the group that has asked, that the turn has ended or waits."""
+        if self.live.database.distributed:
             await tx.notify("turn", self.id)
+        if self.channel.startswith(GROUP_CHANNEL):
+            await self._tell_group(tx)
+
+    async def _tell_group(self, tx: Connection) -> None:
+        """Tell the group that has asked how the turn ended, or that it waits for a person."""
+        ending = self._ending
+        asked = await groups.find_agent_message(tx, message_id_for(self.id))
+        if ending is None or asked is None or not asked.key:
+            return
+        source, usage, now = self.source, self.usage, self.services.clock()
+        said = {
+            "key": asked.key,
+            "state": ending.state.value,
+            "text": ending.text,
+            "turn": self.id,
+            "trust": source.trust.value,
+            "audience": str(source.audience),
+            "usage": [usage.input, usage.output, usage.cached],
+        }
+        body = orjson.dumps(said)
+        await messages.put_result(tx, asked.sender_id, new_id("res"), asked.turn_id, body, now)
 
     async def _result_at(self, seq: int) -> Draft:
         entry = await self.live.database.read(lambda tx: journal.entry_at(tx, self.agent.id, seq))
@@ -959,9 +1003,13 @@ class Turn:
             self._page.facts = tuple(found)
             self.stage(EntryKind.ONCE, _FACTS, orjson.dumps(found))
 
-    async def park(self, questions: list[str]) -> Outcome:
-        """Leave the turn at rest until a person has decided."""
-        return await self._end(TurnState.PARKED, "\n".join(questions), None)
+    async def park(self, questions: list[str], *, asked_elsewhere: bool = False) -> Outcome:
+        """Leave the turn at rest until a person has decided.
+
+        With `asked_elsewhere` the questions are those of other turns, and kept with this one.
+        """
+        text = "\n".join(questions)
+        return await self._end(TurnState.PARKED, text, text if asked_elsewhere else None)
 
     async def fail(self, explanation: str) -> Outcome:
         """End the turn with an explanation instead of an answer; the agent knows of it, too."""
@@ -1036,6 +1084,13 @@ class Turn:
     def tell(self, key: str, text: str, *, meta: str | None = None) -> None:
         """Say something to the agent in the middle of its turn."""
         self.stage(EntryKind.MESSAGE, key, system_message(text), meta=meta)
+
+
+async def _write_all(
+    tx: Connection, writes: Sequence[Callable[[Connection], Awaitable[None]]]
+) -> None:
+    for write in writes:
+        await write(tx)
 
 
 def is_withheld(item: InboxItem, participants: Participants) -> bool:

@@ -31,6 +31,8 @@ class Limits:
     calls: int = 64
 
 
+EVERY_TOOL = "*"
+"""Stands in a list of tools for all that are not reserved; reserved ones follow by name."""
 DEFAULT_MODEL = "default"
 """The model of an agent without its own: the one in the configuration at each turn."""
 

@@ -693,6 +693,8 @@ class InboxKind(StrEnum):
     """Opens a turn."""
     DECISION = "decision"
     """Resumes a parked turn."""
+    RESULT = "result"
+    """What a member of a group says or gives away, for the group's turn."""
 
 
 @dataclass(frozen=True, slots=True)

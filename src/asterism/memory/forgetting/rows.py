@@ -82,6 +82,7 @@ class Table:
 
 # With IN, SQLite would look rows up by it and sort them, page after page.
 _OF_AGENT = "EXISTS (SELECT 1 FROM {at}agents x WHERE x.id = agent_id AND x.constellation = ?)"
+_OF_OWN_GROUP = "IN (SELECT x.id FROM {at}agents x WHERE x.constellation = ?)"
 _OF_BLOCK = "EXISTS (SELECT 1 FROM {at}blocks x WHERE x.id = block_id AND x.constellation = ?)"
 _OF_SOURCE = "EXISTS (SELECT 1 FROM {at}sources x WHERE x.id = source_id AND x.constellation = ?)"
 _OF_PASSAGE = (
@@ -110,10 +111,31 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OWN,
         _ids("id", "constellation", "version", "arrivals", "length", "fence", "created_at")
-        | _ids("deleted_at", "memory", "facts_upto")
+        | _ids("deleted_at", "memory", "facts_upto", "kind")
         | _names("name", "model", "tools", "limits", "rules")
         | {"system": How.TEXT},
         agent="id",
+    ),
+    "groups": Table(
+        ("id",),
+        f"id {_OF_OWN_GROUP}",
+        _ids("id", "joined", "wake_at")
+        | _names("pattern")
+        | {"options": How.JSON, "memory": How.JSON, "description": How.TEXT},
+    ),
+    "group_members": Table(
+        ("group_id", "agent_id"),
+        f"group_id {_OF_OWN_GROUP}",
+        _ids("group_id", "agent_id", "position", "role", "weight", "active", "since")
+        | _names("domain")
+        | {"capabilities": How.JSON},
+    ),
+    "agent_messages": Table(
+        ("message_id",),
+        _OWN,
+        _ids("message_id", "constellation", "sender_id", "recipient_id", "thread", "depth")
+        | _ids("turn_id", "at")
+        | _names("key"),
     ),
     "accepted": Table(
         ("constellation", "channel", "external_id"),

@@ -1,0 +1,85 @@
+"""Tools that roles in groups give: `delegate` for supervisors, and a search of all memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import orjson
+
+from asterism.errors import ToolError
+from asterism.store import groups, messages
+from asterism.tools.builtin.arguments import TEXT, also
+from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.types.agents import message_id_for, new_id
+from asterism.types.permissions import Effect, EffectKind
+
+_MAX_TASK = 20_000
+
+
+def _delegate_effects(arguments: Mapping[str, Any]) -> list[Effect]:
+    to = str(arguments.get("to") or "a member of the group")
+    task = str(arguments.get("task") or "")
+    return [Effect(EffectKind.SEND, recipients=(to,), content=(task,))]
+
+
+@tool(transactional=True, trust=None, compact=True, reserved=True, effects=_delegate_effects)
+async def delegate(
+    ctx: ToolContext,
+    task: Annotated[str, also("task", "message", "content", "text"), TEXT],
+    to: Annotated[str, also("to", "member", "agent", "name"), TEXT] = "",
+) -> str:
+    """Give a task to a member of your group. Without `to`, whoever fits best gets it."""
+    if not task.strip():
+        raise ToolError("What is the task? Set `task`. Nothing was given away.")
+    if len(task) > _MAX_TASK:
+        raise ToolError(
+            f"The task has {len(task):,} characters; the limit is {_MAX_TASK:,}. Shorten it. "
+            "Nothing was given away."
+        )
+    asked = await groups.find_agent_message(ctx.tx, message_id_for(ctx.turn_id))
+    if asked is None or not asked.key:
+        raise ToolError(
+            "You can give tasks away only while you answer for a group. Use send_message to write "
+            "to another agent. Nothing was given away."
+        )
+    chosen = await _member(ctx, asked.sender_id, to)
+    said = {
+        "key": ctx.key,
+        "by": asked.key,
+        "task": task,
+        "to": chosen,
+        "trust": ctx.source.trust.value,
+        "audience": str(ctx.source.audience),
+    }
+    await messages.put_result(
+        ctx.tx, asked.sender_id, new_id("res"), asked.turn_id, orjson.dumps(said), ctx.now_ms
+    )
+    whom = to.strip() if chosen else "the member that fits best"
+    return (
+        f"Given to {whom}. The result comes to you after your turn. Give away what else is "
+        "needed, then end your turn with one short sentence."
+    )
+
+
+async def _member(ctx: ToolContext, group_id: str, name: str) -> str:
+    """Return the id of a member by name; nothing if none is named."""
+    wanted = name.strip().removeprefix("@").casefold()
+    if not wanted:
+        return ""
+    others = [
+        member
+        for member in await groups.members_of(ctx.tx, group_id)
+        if member.takes_part and member.agent_id != ctx.agent.id
+    ]
+    for member in others:
+        if wanted in (member.name.casefold(), member.agent_id):
+            return member.agent_id
+    names = ", ".join(member.name for member in others) or "none"
+    raise ToolError(
+        f"There is no member {name!r} that can be given a task. Members: {names}. Nothing was "
+        "given away."
+    )
+
+
+TOOLS: list[Tool] = [delegate]
