@@ -101,7 +101,7 @@ class Engine:
         )
         self.approvals = self._make_approvals()
         self.patterns: dict[str, Pattern] = {}
-        runner = GroupRunner(self.pattern, clock, self._stop_turn)
+        runner = GroupRunner(self.pattern, clock, self._stop_turn, lambda: self.settings)
         self.runtime = Runtime(
             self.services,
             delivered=self.outbox.kick,
@@ -239,10 +239,10 @@ class Engine:
         )
 
     async def _find(self, agent_id: str, query: Query, participants: Participants) -> SearchResult:
-        """Search for an agent in a turn."""
+        """Search in a turn: the memory of an agent, or of all without an id."""
 
-        async def owner_id(_: Connection) -> str:
-            return agent_id
+        async def owner_id(_: Connection) -> str | None:
+            return agent_id or None
 
         async def present(_: Connection) -> Participants:
             return participants

@@ -10,6 +10,7 @@ from asterism.config.load import (
     load,
 )
 from asterism.config.settings import (
+    AgentMessageSettings,
     ChannelSettings,
     ContextSettings,
     LimitSettings,
@@ -29,6 +30,7 @@ from asterism.config.settings import (
 __all__ = [
     "NEEDS_RESTART",
     "RESERVED",
+    "AgentMessageSettings",
     "ChannelSettings",
     "ContextSettings",
     "LimitSettings",

@@ -931,6 +931,20 @@ class OutboxSettings(SettingsTable):
         return seconds
 
 
+class AgentMessageSettings(SettingsTable):
+    """What agents may write to each other, so that two of them cannot talk for ever."""
+
+    cooldown: Annotated[
+        float, Field(ge=0, le=86_400, description="a number of seconds from 0 to 86400")
+    ] = 30.0
+    on_cooldown: Literal["refuse", "delay"] = Field(
+        default="refuse", description='"refuse" or "delay"'
+    )
+    max_messages: Count = 20
+    max_depth: Count = 12
+    max_cost: Dollars | None = Field(default=None, description="an amount in US dollars")
+
+
 class ChannelSettings(SettingsTable):
     """One channel: its type, and whatever the plugin of that type asks for."""
 
@@ -1002,6 +1016,7 @@ class Settings(SettingsTable):
     runtime: RuntimeSettings = RuntimeSettings.model_construct()
     api: ApiSettings = ApiSettings.model_construct()
     outbox: OutboxSettings = OutboxSettings.model_construct()
+    agent_messages: AgentMessageSettings = AgentMessageSettings.model_construct()
     channels: dict[str, ChannelSettings] = Field(default={})
     tools: ToolSettings = ToolSettings.model_construct()
     authorizations: AuthorizationSettings = AuthorizationSettings.model_construct()

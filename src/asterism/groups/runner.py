@@ -13,13 +13,18 @@ from typing import Any
 
 import orjson
 
+from asterism.config import Settings
 from asterism.errors import TurnLimit
+from asterism.memory.gate.passages import NewPassage, insert_many, prepare_passages
+from asterism.memory.gate.writer import Writer
 from asterism.memory.people import get_person
+from asterism.permissions import SYSTEM, Actor
 from asterism.ports import Clock, Pattern, WatchingPattern
 from asterism.records import dataclass
 from asterism.store import groups, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.store.groups import AgentMessage
+from asterism.tools.builtin.send import stop_loop
 from asterism.turns.lanes import Pump
 from asterism.turns.turn import Turn
 from asterism.types.agents import OWNER, Audience, Label, Trust, message_id_for, new_id, turn_id_for
@@ -34,7 +39,9 @@ from asterism.types.groups import (
     GroupState,
     MemberQuestion,
     QuestionState,
+    Role,
 )
+from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.turns import (
     EntryKind,
     InboxItem,
@@ -54,6 +61,8 @@ BY_PATTERN = "asterism:groups"
 """Who is named as the model of a group's answer."""
 _DECISION, _ASK, _DELEGATION = "decision/", "ask/", "delegation/"
 _MAX_DUE = 100
+_MAX_HEARD = 8_000
+"""Characters of an exchange that an observer is told."""
 _LOOK_AGAIN = 5_000
 """Milliseconds until a group is woken again whose lane has not looked at it."""
 _STATES = {
@@ -131,11 +140,13 @@ class GroupRunner:
         pattern: Callable[[str], Pattern],
         clock: Clock,
         stop: Callable[[str, str], Awaitable[Any]],
+        settings: Callable[[], Settings],
     ) -> None:
         """Make it; `pattern` returns a pattern by name, `stop` ends the turn of a member."""
         self._pattern = pattern
         self._clock = clock
         self._stop = stop
+        self._settings = settings
 
     async def take_turn(self, turn: Turn, results: Sequence[InboxItem]) -> Outcome | None:
         """Take in what members have said, decide, and write what follows; None: it waits."""
@@ -326,9 +337,70 @@ class GroupRunner:
         reply = Reply(answer or "(Nothing to say.)", model=BY_PATTERN)
         meta = reply.meta(trust=turn.context.label.trust)
         turn.stage(EntryKind.REPLY, "0/reply", reply.wire(), meta=meta)
+        if answer:
+            self._tell_observers(turn, state, answer)
+        if turn.channel.startswith(AGENT_CHANNEL) and answer:
+            turn.write_beside(lambda tx: self._reply_to_agent(tx, turn, state.group, answer))
         if watching and answer:
             turn.notify_owner("group.message", f"{state.group.name}: {answer}")
         return await turn.finish(reply)
+
+    def _tell_observers(self, turn: Turn, state: GroupState, answer: str) -> None:
+        """Put what was said into the archives of the observers, who find it when it matters."""
+        observers = [
+            member
+            for member in state.group.members
+            if member.active and member.role is Role.OBSERVER
+        ]
+        if not observers:
+            return
+        name, now = state.group.name, state.now_ms
+        text = f"In the group {name}, {state.speaker} said: {state.message}\n{name}: {answer}"
+        origin = Origin(OriginKind.MESSAGE, turn.id, "1")
+        source = Source((origin,), turn.source.audience, turn.source.trust)
+        rows = prepare_passages([NewPassage(text[:_MAX_HEARD], source=source)])
+        writer = Writer(Actor(SYSTEM, SYSTEM, SYSTEM), source, now, turn_id=turn.id)
+
+        async def write(tx: Connection) -> None:
+            for observer in observers:
+                await insert_many(tx, writer, observer.agent_id, rows)
+                await tx.notify("search_index", observer.agent_id)
+
+        turn.write_beside(write)
+
+    async def _reply_to_agent(
+        self, tx: Connection, turn: Turn, group: GroupRecord, answer: str
+    ) -> None:
+        """Send the group's answer to the agent that has written to it, in the same exchange."""
+        opening = await groups.find_agent_message(tx, message_id_for(turn.id))
+        if opening is None:
+            return
+        now, source = self._clock(), turn.source
+        message = AgentMessage(
+            new_id("msg"),
+            group.id,
+            opening.sender_id,
+            opening.thread,
+            opening.depth + 1,
+            turn.id,
+            "",
+            now,
+        )
+        limits = self._settings().agent_messages
+        name = turn.channel.removeprefix(AGENT_CHANNEL)
+        if await stop_loop(tx, limits, message, group.name, name):
+            return
+        item = await messages.put_message(
+            tx,
+            opening.sender_id,
+            message.message_id,
+            message_wire("user", f"[from group {group.name}, in answer to you] {answer}"),
+            MessageOrigin(f"{AGENT_CHANNEL}{group.name}"),
+            now,
+            participants=turn.context.participants.wire(source.audience, source.trust),
+        )
+        if item is not None:
+            await groups.put_agent_message(tx, message)
 
 
 def _deadline(asked: AskedQuestion, never: int) -> int:

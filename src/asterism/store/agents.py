@@ -372,6 +372,11 @@ async def put_notice(tx: Connection, notice: Notice) -> None:
     )
 
 
+async def has_notice(tx: Connection, notice_id: str) -> bool:
+    """Tell whether the owner was told something before."""
+    return await tx.one("SELECT 1 FROM notices WHERE id = ?", (notice_id,)) is not None
+
+
 async def list_notices(tx: Connection, *, unseen: bool, most: int) -> list[Notice]:
     """Return notices, oldest first; with `unseen`, only notices that were not seen."""
     where = "AND seen_at IS NULL" if unseen else ""

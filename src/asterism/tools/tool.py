@@ -101,6 +101,7 @@ class ToolContext:
     audiences: list[Audience] = field(default_factory=list[Audience])
     """Who may see what the result quotes."""
     searching: Callable[[Query], Awaitable[SearchResult]] | None = None
+    searching_all: Callable[[Query], Awaitable[SearchResult]] | None = None
     settings: Callable[[], Settings] = Settings
     """The configuration in use."""
     channels: Callable[[], Collection[str]] = tuple
@@ -129,6 +130,12 @@ class ToolContext:
         if self.searching is None:
             raise RuntimeError("This context has no memory to search.")
         return await self.searching(query)
+
+    async def search_all(self, query: Query) -> SearchResult:
+        """Return what the memory of all agents has on a query, as far as those present may see."""
+        if self.searching_all is None:
+            raise RuntimeError("This context has no memory to search.")
+        return await self.searching_all(query)
 
     def quotes(self, sources: Iterable[Source]) -> None:
         """Note what the result brings to light: it counts for all that is said in the turn."""

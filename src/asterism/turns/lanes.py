@@ -23,6 +23,7 @@ from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.telemetry import Telemetry
 from asterism.times import next_time, quiet_until, to_datetime, zone_named
 from asterism.types.agents import Schedule, new_id
+from asterism.types.groups import AGENT_CHANNEL, delayed_message_id
 from asterism.types.turns import SCHEDULED, Delivery, InboxItem, MessageOrigin, Notice, message_wire
 
 if TYPE_CHECKING:
@@ -432,6 +433,8 @@ class SchedulePump:
             if not await messages.advance_schedule(tx, schedule, following):
                 return False
             external_id, message_id = f"{schedule.id}@{schedule.due_at_ms}", new_id("msg")
+            if (schedule.channel or "").startswith(AGENT_CHANNEL):
+                message_id = delayed_message_id(schedule.id)
             former = await messages.accept_once(
                 tx, "schedule", external_id, message_id, schedule.agent_id
             )

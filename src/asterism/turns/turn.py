@@ -258,7 +258,8 @@ class TurnServices:
     authority: Callable[[], Authority] = Authority
     """What the owner has decided beforehand about writing to memory."""
     search: Callable[[str, Query, Participants], Awaitable[SearchResult]] | None = None
-    """Searches an agent's memory for those present; None where there is nothing to search."""
+    """Searches the memory of an agent (of all, without an id) for those present; None where there
+    is nothing to search."""
     settings: CurrentSettings = field(default_factory=FixedSettings)
     """The configuration in use."""
     channels: Callable[[], Collection[str]] = tuple

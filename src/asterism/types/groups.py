@@ -24,6 +24,11 @@ RESERVED_FOR_ROLES: Mapping[str, str] = {
 """The tool that a specialist gets, by domain."""
 
 
+def delayed_message_id(schedule_id: str) -> str:
+    """Return the id of the message of an agent that a schedule sends later."""
+    return "msg_" + schedule_id.partition("_")[2]
+
+
 class Role(StrEnum):
     """What a member is in a group."""
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 
-from asterism.errors import ToolError
+from asterism.errors import AsterismError, StoreError, ToolError
 from asterism.store import groups, messages
 from asterism.tools.builtin.arguments import TEXT, also
-from asterism.tools.tool import Tool, ToolContext, tool
+from asterism.tools.builtin.memory import NOTHING_FOUND, hit_line
+from asterism.tools.tool import NothingFound, Tool, ToolContext, tool
 from asterism.types.agents import message_id_for, new_id
-from asterism.types.permissions import Effect, EffectKind
+from asterism.types.permissions import ToolEffect
+from asterism.types.search import Query
 
 _MAX_TASK = 20_000
+_MAX_HITS = 50
 
 
-def _delegate_effects(arguments: Mapping[str, Any]) -> list[Effect]:
-    to = str(arguments.get("to") or "a member of the group")
-    task = str(arguments.get("task") or "")
-    return [Effect(EffectKind.SEND, recipients=(to,), content=(task,))]
-
-
-@tool(transactional=True, trust=None, compact=True, reserved=True, effects=_delegate_effects)
+# A task stays in the group that the owner has made for it and carries its labels along, so that
+# the member's own calls are judged by whoever began it: to give it away does nothing by itself.
+@tool(
+    transactional=True,
+    trust=None,
+    compact=True,
+    reserved=True,
+    effects=ToolEffect("read"),
+    audience="public",
+)
 async def delegate(
     ctx: ToolContext,
     task: Annotated[str, also("task", "message", "content", "text"), TEXT],
@@ -82,4 +87,31 @@ async def _member(ctx: ToolContext, group_id: str, name: str) -> str:
     )
 
 
-TOOLS: list[Tool] = [delegate]
+@tool(
+    repeatable=True,
+    trust=None,
+    compact=False,
+    reserved=True,
+    effects=ToolEffect("read"),
+    audience="public",
+)
+async def search_constellation(
+    ctx: ToolContext, query: Annotated[str, also("query", "text", "q"), TEXT], limit: int = 10
+) -> str:
+    """Search what all agents of your owner have heard and kept."""
+    most = max(1, min(limit, _MAX_HITS))
+    try:
+        result = await ctx.search_all(Query(query, limit=most + 1))
+    except StoreError:
+        raise
+    except AsterismError as error:
+        raise ToolError(error.message) from None
+    hits = [hit for hit in result.hits if not hit.id.startswith(f"{ctx.turn_id}#")][:most]
+    ctx.quotes(source for hit in hits for source in hit.sources)
+    if not hits:
+        return NothingFound(NOTHING_FOUND)
+    zone = ctx.settings().zone
+    return "\n".join(hit_line(hit, zone) for hit in hits)
+
+
+TOOLS: list[Tool] = [delegate, search_constellation]
