@@ -36,6 +36,7 @@ from asterism.cli import (
     setup,
     source,
     spend,
+    template,
     token,
     tool,
     turn,
@@ -64,6 +65,7 @@ command(app)(chat.chat)
 command(app)(search.search)
 for name, noun in (
     ("agent", agent.app),
+    ("constellation", template.app),
     ("block", block.app),
     ("archive", archive.app),
     ("source", source.app),
