@@ -180,6 +180,11 @@ def use_local_zone(zone: tzinfo | None) -> None:
     _local_zone = zone
 
 
+def local_zone() -> tzinfo:
+    """Return the time zone in which commands show times."""
+    return _local_zone or zone_named(machine_zone())
+
+
 def _in_local_zone(moment: datetime) -> datetime:
     """Return a time without a zone as a local one."""
     return moment.astimezone() if _local_zone is None else moment.replace(tzinfo=_local_zone)
