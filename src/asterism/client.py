@@ -35,6 +35,7 @@ STREAMS = frozenset(
         "agents.watch",
         "approvals.stream_decision",
         "audit.export",
+        "groups.stream",
         "turns.follow",
         "turns.stream_results",
     }

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from asterism.turns.context_view import ContextView
     from asterism.types.agents import AgentRecord, Rule, Schedule
     from asterism.types.documents import SourceDocument
+    from asterism.types.groups import GroupEvent, GroupRecord
     from asterism.types.memory import EditRecord, Line
     from asterism.types.permissions import ApprovalRecord, Grant
     from asterism.types.spending import Spend, SpendLine
@@ -90,6 +91,48 @@ def _json_name(kind: type, name: str) -> str:
     return shown if hasattr(kind, shown) else name
 
 
+# -- groups ----------------------------------------------------------------------------------------
+
+
+def group_view(group: GroupRecord) -> Shape:
+    """Return a group with its members; how busy they are is not part of it."""
+    shape = view(group)
+    shape["members"] = [
+        {name: value for name, value in view(member).items() if name not in ("waiting", "position")}
+        for member in group.members
+    ]
+    return {name: value for name, value in shape.items() if name != "memory"}
+
+
+def transcript_markdown(name: str, events: Sequence[GroupEvent]) -> str:
+    """Return the transcript of a group as Markdown: a section for each turn."""
+    lines = [f"# {name}", ""]
+    turn = ""
+    said = ""
+    for event in events:
+        if event.kind == "reply" and event.text == said:
+            continue  # the words of the one member that was asked
+        said = event.text if event.kind == "answer" else said
+        if event.turn_id != turn:
+            turn = event.turn_id
+            lines += [f"## {event.at:%Y-%m-%d %H:%M} UTC, {turn}", ""]
+        match event.kind:
+            case "decision":
+                lines.append(f"*{event.text}*")
+                votes = event.details.get("notes", {}).get("minutes", {}).get("votes", ())
+                lines += [f"- {vote['member']} voted {vote['choice']}" for vote in votes]
+            case "question":
+                continue
+            case "delegation":
+                lines.append(f"**{event.speaker}** delegates: {event.text}")
+            case "answer" if event.details.get("state") != "done":
+                lines.append(f"**{event.speaker}** ({event.details.get('state')}): {event.text}")
+            case _:
+                lines.append(f"**{event.speaker}**: {event.text}")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
 # -- problems and pages ----------------------------------------------------------------------------
 
 
@@ -125,9 +168,10 @@ def page_of(items: Sequence[T], limit: int, cursor: Callable[[T], str]) -> Page[
 
 
 async def agent_names(home: Home) -> dict[str, str]:
-    """Return the names of agents by id; of none, if the caller may not read them."""
+    """Return the names of agents and groups by id; of none, if the caller may not read them."""
     try:
-        return {agent.id: agent.name for agent in await home.agents.list()}
+        named = [*await home.agents.list(), *await home.groups.list()]
+        return {each.id: each.name for each in named}
     except NotAllowed:
         return {}
 

@@ -85,6 +85,7 @@ async def test_tools_say_what_they_do(tmp_path: Path, revision: str) -> None:
     assert list(tools) == [
         "list_agents",
         "chat_with_agent",
+        "send_to_group",
         "get_agent_memory",
         "update_agent_memory",
         "search_memory",
@@ -101,7 +102,24 @@ async def test_tools_say_what_they_do(tmp_path: Path, revision: str) -> None:
     reading = {name for name, hint in hints.items() if hint and hint.read_only_hint}
     assert reading == {"list_agents", "get_agent_memory", "search_memory", "list_approvals"}
     destroying = {name for name, hint in hints.items() if hint and hint.destructive_hint}
-    assert destroying == {"chat_with_agent", "update_agent_memory", "decide_approval"}
+    assert destroying == {
+        "chat_with_agent",
+        "send_to_group",
+        "update_agent_memory",
+        "decide_approval",
+    }
+
+
+@pytest.mark.promise("A4")
+async def test_a_group_is_asked(tmp_path: Path, revision: str) -> None:
+    async with scene(tmp_path, revision) as (home, client):
+        await home.groups.create("ring", members=["aria"])
+        said = {"group": "ring", "message": "hello", "external_id": "g-1"}
+        answer = await call(client, "send_to_group", **said)
+        assert answer["state"] == "done"
+        assert "hello" in answer["text"]
+        assert await call(client, "send_to_group", **said) == answer
+        assert "no group named" in await refused(client, "send_to_group", group="x", message="y")
 
 
 async def test_a_message_is_answered_once_with_progress(tmp_path: Path, revision: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 from collections import Counter
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -32,13 +33,17 @@ async def kill_some(life: GroupLife, rng: random.Random, kills: int) -> int:
         (life.place / "begun").unlink(missing_ok=True)
         process = spawn.Process(target=live, args=(life,), daemon=True)
         process.start()
-        begun = life.place / "begun"
-        await until(lambda: begun.exists() or not process.is_alive(), 60)
+        await begun(life, process)
         await asyncio.sleep(rng.uniform(0.0, 0.12))
         struck += process.is_alive()
         process.kill()
         await asyncio.to_thread(process.join, 30)
     return struck
+
+
+async def begun(life: GroupLife, process: BaseProcess) -> None:
+    """Wait until a process has the home open."""
+    await until(lambda: (life.place / "begun").exists() or not process.is_alive(), 60)
 
 
 async def shape(home: Asterism) -> tuple[dict[str, int], list[list[str]]]:

@@ -57,6 +57,7 @@ from asterism.records import dataclass
 from asterism.telemetry.redaction import redact
 from asterism.turns.runtime import last_signal
 from asterism.types.agents import image
+from asterism.types.groups import GroupRecord
 from asterism.types.turns import (
     AnswerText,
     Message,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from asterism.app.agents import Agent
+    from asterism.app.groups import Group
     from asterism.app.home import Home
 
 _MAX_BODY = 64 * 1024 * 1024
@@ -165,7 +167,7 @@ async def _nothing_there(request: Request) -> Response:
 # -- models ----------------------------------------------------------------------------------------
 
 
-def _model_shape(agent: Agent) -> Shape:
+def _model_shape(agent: Agent | Group) -> Shape:
     return {
         "id": agent.name,
         "object": "model",
@@ -176,8 +178,8 @@ def _model_shape(agent: Agent) -> Shape:
 
 async def _list_models(request: Request) -> Response:
     home: Home = request.state.home
-    # Groups of agents will be models, too.
     models = [_model_shape(agent) for agent in await home.agents.list()]
+    models += [_model_shape(group) for group in await home.groups.list()]
     return JSONResponse({"object": "list", "data": models})
 
 
@@ -187,11 +189,16 @@ async def _get_model(request: Request) -> Response:
     )
 
 
-async def _agent(home: Home, name: str) -> Agent:
+async def _agent(home: Home, name: str) -> Agent | Group:
+    """Return the agent or the group that a model names."""
     try:
         return await home.agents.get(name)
     except NotFound as error:
-        raise _NoModel(error.reason) from None
+        missing = error
+    if home.may_use("groups.get"):
+        with contextlib.suppress(NotFound):
+            return await home.groups.get(name)
+    raise _NoModel(missing.reason) from None
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -221,7 +228,7 @@ def _validated(kind: type[B], body: Shape) -> B:
         raise UnacceptableField(f"{param} is not valid: {fault['msg']}.", param) from None
 
 
-def _external_id(request: Request, agent: Agent, body: Shape) -> tuple[str, float | None]:
+def _external_id(request: Request, agent: Agent | Group, body: Shape) -> tuple[str, float | None]:
     """Return what tells a request from others, and for how long it is the same one."""
     parts = [agent.id.encode(), request.url.path.encode(), body_digest_parts(body)]
     key = request.headers.get("idempotency-key", "")
@@ -244,7 +251,7 @@ class _TurnRequest:
 
 async def _ask(
     request: Request,
-    agent: Agent,
+    agent: Agent | Group,
     asked: ChatRequest | ResponseRequest,
     body: Shape,
     conversation: ClientConversation,
@@ -263,6 +270,8 @@ async def _ask(
         with contextlib.suppress(NotFound, Conflict, UnacceptableField):
             await home.turns.submit_results(*_results_of(results))
     external_id, repeat = _external_id(request, agent, body)
+    if isinstance(agent, GroupRecord):
+        return _ask_group(home, agent, asked, message, external_id, repeat)
     history = await _unknown(home, agent, conversation.exchanges)
     signals = home.agents.stream(
         agent.id,
@@ -272,6 +281,34 @@ async def _ask(
         images=message.images,
         schema=asked.answer_schema(),
         client=client_request(asked, conversation, history),
+    )
+    return _TurnRequest(signals, 0)
+
+
+def _ask_group(
+    home: Home,
+    group: GroupRecord,
+    asked: ChatRequest | ResponseRequest,
+    message: ClientMessage,
+    external_id: str,
+    repeat: float | None,
+) -> _TurnRequest:
+    """Hand in a message to a group, whose members remember what was said before."""
+    if asked.answer_schema() is not None:
+        raise UnacceptableField(
+            "A group answers in words: the form of its answer cannot be asked for.",
+            "response_format",
+        )
+    if asked.tools:
+        raise UnacceptableField(
+            "Members of a group use their own tools: a group takes no tools of a client.", "tools"
+        )
+    signals = home.groups.stream(
+        group.name,
+        message.text or "(an image)",
+        external_id=external_id,
+        repeat_seconds=repeat,
+        images=message.images,
     )
     return _TurnRequest(signals, 0)
 
@@ -562,7 +599,7 @@ def _echo(asked: ResponseRequest, body: Shape) -> Shape:
     return echo
 
 
-async def _check_previous(home: Home, agent: Agent, response_id: str) -> None:
+async def _check_previous(home: Home, agent: Agent | Group, response_id: str) -> None:
     """Raise unless a response is of this agent, and of those that the actor may see."""
     turn_id, _ = _turn_of(response_id, "previous_response_id")
     try:
@@ -598,7 +635,7 @@ async def _get_response(request: Request) -> Response:
     turn_id, part = _turn_of(response_id, "response_id")
     try:
         turn = await home.turns.parts(turn_id)
-        agent = await home.agents.get(turn.agent_id)
+        agent = await _agent(home, turn.agent_id)
     except NotFound:
         raise _no_response(response_id, "response_id") from None
     if part >= len(turn.parts):

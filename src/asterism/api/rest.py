@@ -20,7 +20,7 @@ from asterism.api.endpoints import (
     endpoint,
     events_of,
 )
-from asterism.api.shapes import ANY, Shape, list_of
+from asterism.api.shapes import ANY, ItemsOf, Shape, list_of
 from asterism.app.authentication import AccessToken
 from asterism.app.configuration import ConfigCheck
 from asterism.app.home import HomeStatus
@@ -39,6 +39,7 @@ from asterism.types.agents import (
     Trust,
 )
 from asterism.types.documents import DocumentSource, SourceDocument
+from asterism.types.groups import GroupEvent
 from asterism.types.memory import (
     Append,
     Block,
@@ -85,6 +86,7 @@ from asterism.views import (
     entry_view,
     event_view,
     grant_view,
+    group_view,
     health_view,
     outcome_view,
     person_names,
@@ -363,6 +365,198 @@ async def import_messages(call: ApiCall) -> Any:
         PastMessage(one.role, one.text, one.speaker, _moment(one.at)) for one in past.messages
     ]
     return await call.home.agents.import_messages(call.path["agent"], messages)
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+GROUP_MEMBER = Shape(
+    "GroupMember",
+    None,
+    "An agent in a group.",
+    agent_id=str,
+    name=str,
+    role=Literal["supervisor", "specialist", "regular", "observer"],
+    domain=str,
+    capabilities=list[str],
+    weight=float,
+    active=bool,
+    since=int,
+)
+GROUP = Shape(
+    "Group",
+    None,
+    "Agents that answer together.",
+    id=str,
+    name=str,
+    pattern=str,
+    options=dict[str, Any],
+    description=str,
+    version=int,
+    created_at=int,
+    members=ItemsOf(GROUP_MEMBER),
+)
+
+
+class NewGroup(Body):
+    """A group that is to be made."""
+
+    name: Name
+    pattern: str = Field("round_robin", max_length=100)
+    options: dict[str, Any] = Field(default_factory=dict)
+    description: str = Field("", max_length=2_000)
+    members: list[Name] = Field(default_factory=list, max_length=200)
+
+
+class GroupChange(Body):
+    """What is changed of a group."""
+
+    name: Name | None = None
+    pattern: str | None = Field(None, max_length=100)
+    options: dict[str, Any] | None = None
+    description: str | None = Field(None, max_length=2_000)
+
+
+class NewMember(Body):
+    """What an agent is in a group."""
+
+    agent: Name
+    role: Literal["supervisor", "specialist", "regular", "observer"] = "regular"
+    domain: str = Field("", max_length=200)
+    capabilities: list[Name] = Field(default_factory=list, max_length=100)
+    weight: float = Field(1.0, ge=0, le=1_000)
+    active: bool = True
+
+
+class GroupMessage(Body):
+    """What is said to a group."""
+
+    text: SomeText
+    external_id: str | None = Field(
+        None, min_length=1, max_length=200, description="The same id again is the same message."
+    )
+
+
+class TranscriptQuery(Body):
+    """How much of a transcript."""
+
+    limit: int = Field(50, ge=1, le=500)
+
+
+def _own_id(call: ApiCall) -> dict[str, Any]:
+    return {"external_id": call.body.external_id or call.header("idempotency-key")}
+
+
+@endpoint("GET", "/groups", "groups.list", query=Paging, answer=list_of(GROUP))
+async def list_groups(call: ApiCall) -> Any:
+    """List the groups by name, with their members."""
+    page = _paged(await call.home.groups.list(), call.query)
+    return {**page, "items": [group_view(group) for group in page["items"]]}
+
+
+@endpoint("POST", "/groups", "groups.create", body=NewGroup, answer=GROUP, status=201, edits=True)
+async def create_group(call: ApiCall) -> Any:
+    """Create a group."""
+    new: NewGroup = call.body
+    return group_view(
+        await call.home.groups.create(
+            new.name,
+            pattern=new.pattern,
+            options=new.options,
+            description=new.description,
+            members=new.members,
+        )
+    )
+
+
+@endpoint("GET", "/groups/{group}", "groups.get", answer=GROUP, edits=True)
+async def get_group(call: ApiCall) -> Any:
+    """Return a group by its name or id."""
+    return group_view(await call.home.groups.get(call.path["group"]))
+
+
+@endpoint("PATCH", "/groups/{group}", "groups.edit", body=GroupChange, answer=GROUP, edits=True)
+async def edit_group(call: ApiCall) -> Any:
+    """Change a group from its next turn on."""
+    change: GroupChange = call.body
+    group = await call.home.groups.get(call.path["group"])
+    check_unchanged(call, group_view(group))
+    return group_view(
+        await call.home.groups.edit(
+            group,
+            new_name=change.name,
+            pattern=change.pattern,
+            options=change.options,
+            description=change.description,
+            version=group.version if call.header("if-match") else None,
+        )
+    )
+
+
+@endpoint("DELETE", "/groups/{group}", "groups.delete")
+async def delete_group(call: ApiCall) -> None:
+    """Take a group out of service; its members stay."""
+    group = await call.home.groups.get(call.path["group"])
+    check_unchanged(call, group_view(group))
+    await call.home.groups.delete(group)
+
+
+@endpoint("POST", "/groups/{group}/members", "groups.add_member", body=NewMember, answer=GROUP)
+async def add_group_member(call: ApiCall) -> Any:
+    """Add an agent to a group, or change what it is there."""
+    new: NewMember = call.body
+    return group_view(
+        await call.home.groups.add_member(
+            call.path["group"],
+            new.agent,
+            role=new.role,
+            domain=new.domain,
+            capabilities=new.capabilities,
+            weight=new.weight,
+            active=new.active,
+        )
+    )
+
+
+@endpoint("DELETE", "/groups/{group}/members/{agent}", "groups.remove_member")
+async def remove_group_member(call: ApiCall) -> None:
+    """Take an agent out of a group."""
+    await call.home.groups.remove_member(call.path["group"], call.path["agent"])
+
+
+@endpoint(
+    "POST", "/groups/{group}/messages", "groups.send", body=GroupMessage, answer=Receipt, status=202
+)
+async def send_group_message(call: ApiCall) -> Any:
+    """Hand in a message to a group and return at once; it will be answered exactly once."""
+    return await call.home.groups.send(call.path["group"], call.body.text, **_own_id(call))
+
+
+@endpoint("POST", "/groups/{group}/ask", "groups.ask", body=GroupMessage, answer=ANSWER)
+async def ask_group(call: ApiCall) -> Any:
+    """Hand in a message to a group and wait for its answer."""
+    group = await call.home.groups.get(call.path["group"])
+    outcome = await call.home.groups.ask(group, call.body.text, **_own_id(call))
+    return outcome_view(outcome, group.name)
+
+
+@endpoint("POST", "/groups/{group}/stream", "groups.stream", body=GroupMessage, media=EVENTS)
+async def stream_group_message(call: ApiCall) -> Any:
+    """Hand in a message to a group and stream its decisions and what members say."""
+    group = await call.home.groups.get(call.path["group"])
+    return events_of(call.home.groups.stream(group, call.body.text, **_own_id(call)))
+
+
+@endpoint(
+    "GET",
+    "/groups/{group}/transcript",
+    "groups.transcript",
+    query=TranscriptQuery,
+    answer=list_of(GroupEvent),
+)
+async def group_transcript(call: ApiCall) -> Any:
+    """Return what was said and decided in the latest turns of a group, the oldest first."""
+    events = await call.home.groups.transcript(call.path["group"], limit=call.query.limit)
+    return {"items": view(events), "next": None}
 
 
 # -- turns -----------------------------------------------------------------------------------------

@@ -106,9 +106,15 @@ class Groups:
     # -- which there are -------------------------------------------------------------------------
 
     async def list(self) -> builtins.list[Group]:
-        """Return all groups by name, with their members."""
-        records = await self._session.database.read(groups.everyone)
-        return [self._bind(record) for record in records]
+        """Return all groups by name, with their members; those whose members are all known."""
+        session = self._session
+        records = await session.database.read(groups.everyone)
+        return [
+            self._bind(record)
+            for record in records
+            if session.only_agents is None
+            or all(session.sees_agent(member.agent_id) for member in record.members)
+        ]
 
     async def get(self, name: str) -> Group:
         """Return a group by name or id."""
@@ -405,6 +411,7 @@ class Groups:
         images: Sequence[bytes] = (),
         room: str | None = None,
         present: Sequence[str] = (),
+        repeat_seconds: float | None = None,
     ) -> Receipt:
         """Hand in a message to a group. On return it is stored and will be answered exactly once.
 
@@ -418,6 +425,8 @@ class Groups:
             images: PNG, JPEG, GIF or WebP files that belong to the message.
             room: The room of the channel where it is said; None: in private.
             present: Who else is there, by their names in the channel.
+            repeat_seconds: How long after the answer the same `external_id` is still the same
+                message, and not a new one; None: for ever.
         """
         session, speaker = self._session, None
         record = await self._group(group)
@@ -435,6 +444,7 @@ class Groups:
             MessageOrigin(channel, sender, reply_to, room),
             external_id,
             tuple(present),
+            repeat_milliseconds=None if repeat_seconds is None else int(repeat_seconds * 1000),
         )
         return await self._engine.runtime.accept(message, speaker)
 

@@ -41,7 +41,7 @@ from asterism.app.spending import SpendingReports, presume_orphans
 from asterism.app.tools import Workshop
 from asterism.app.turns import Notices, Outbox, Schedules, Turns, visible_inbox
 from asterism.config import LiveSettings, Settings, data_directory
-from asterism.errors import AsterismError
+from asterism.errors import AsterismError, NotAllowed
 from asterism.permissions import Act, Actor, LiveAuthority
 from asterism.ports import Answering, Channel, Clock, Model
 from asterism.records import dataclass
@@ -293,6 +293,16 @@ class Home:
         method: Any = getattr(getattr(self, noun), verb)
         act, told = method.verb
         return self._session.allow(act, told, told.partition(".")[0])
+
+    def may_use(self, name: str) -> bool:
+        """Tell whether whoever has this home may use a verb; nothing is noted if not."""
+        noun, _, verb = name.partition(".")
+        act, told = getattr(getattr(self, noun), verb).verb
+        try:
+            self._session.check(act, told, told.partition(".")[0])
+        except NotAllowed:
+            return False
+        return True
 
     @property
     def is_unlimited(self) -> bool:

@@ -73,6 +73,7 @@ BY_AGENT = frozenset(
         "block": "list get create write editable shares history at version_at diff blame",
         "context": "now of_turn compact",
         "grant": "list give revoke",
+        "group": "list",
         "home": "counts status current",
         "memory": "as_of written_by revert_turn fork health export",
         "notice": "list",

@@ -21,6 +21,7 @@ from asterism.cli import (
     debug,
     doctor,
     grant,
+    group,
     halt,
     key,
     mcp,
@@ -66,6 +67,7 @@ command(app)(chat.chat)
 command(app)(search.search)
 for name, noun in (
     ("agent", agent.app),
+    ("group", group.app),
     ("constellation", template.app),
     ("block", block.app),
     ("archive", archive.app),

@@ -21,6 +21,7 @@ import orjson
 from asterism.cli import log
 from asterism.cli.approval import read_limits
 from asterism.cli.commands import Options, flag, open_home, option
+from asterism.cli.group import ask_group, converse
 from asterism.cli.inputs import Play, Record, read_bytes
 from asterism.cli.output import Column, ItemTable, Output, note, one_line, plural, printable
 from asterism.cli.screen import Prompt, Screen
@@ -54,6 +55,7 @@ _log = logging.getLogger(__name__)
 AgentName = Annotated[
     str | None, option("--agent", "NAME", "The agent to talk to; default: the first agent.")
 ]
+GroupName = Annotated[str | None, option("--group", "NAME", "Talk to a group instead.")]
 Once = Annotated[
     str | None, option("--once", "TEXT", "Ask this, print the answer and end; - reads stdin.")
 ]
@@ -71,6 +73,7 @@ Yes = Annotated[
 def chat(
     options: Options,
     agent: AgentName = None,
+    group: GroupName = None,
     once: Once = None,
     image: Images = None,
     schema: Schema = None,
@@ -78,9 +81,19 @@ def chat(
     record: Record = None,
     play: Play = None,
 ) -> Result | None:
-    """Talk to an agent. With --once or in a pipe: one message in, its answer out."""
+    """Talk to an agent or a group. With --once or in a pipe: one message in, its answer out."""
     options = options.with_cassette(record, play)
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    if group is not None:
+        if agent or image or schema:
+            raise InvalidInput(
+                "--group cannot be used with --agent, --image or --schema. Nothing was sent."
+            )
+        if once is None and interactive and not options.json:
+            asyncio.run(converse(options, group))
+            return None
+        text = _standard_input() if once in (None, "-") else once or ""
+        return asyncio.run(ask_group(options, group, text))
     if once is None and interactive and not options.json:
         if image or schema:
             raise InvalidInput(

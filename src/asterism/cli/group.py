@@ -1,0 +1,328 @@
+"""`asterism group`: agents that answer together."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import orjson
+
+from asterism.cli.commands import FAILED, PARKED, Options, argument, command, open_home, option
+from asterism.cli.commands import group as group_of_commands
+from asterism.cli.inputs import Yes, read_bytes, require_yes
+from asterism.cli.output import Column, Grid, ItemTable, Result, note, one_line, plural, printable
+from asterism.errors import InvalidInput
+from asterism.times import local_short, local_text
+from asterism.types.groups import Role
+from asterism.views import group_view, transcript_markdown, view
+
+if TYPE_CHECKING:
+    from asterism.app import Asterism
+    from asterism.types.groups import GroupMember, GroupRecord
+    from asterism.types.turns import Signal
+
+app = group_of_commands("Create, show, change and delete groups, and read what they said.")
+_adding = group_of_commands("Add something to a group.")
+_removing = group_of_commands("Remove something from a group.")
+app.add_typer(_adding, name="add")
+app.add_typer(_removing, name="remove")
+
+CHANNEL = "terminal"
+Name = Annotated[str, argument("GROUP", "The group's name or id.")]
+Agent = Annotated[str, argument("AGENT", "The agent's name or id.")]
+PatternName = Annotated[
+    str | None,
+    option(
+        "--pattern",
+        "PATTERN",
+        "How members take turns: supervisor, round_robin, pipeline, dynamic, voting, sleeptime, or "
+        "one of a plugin.",
+    ),
+]
+OptionValues = Annotated[
+    list[str] | None,
+    option("--option", "NAME=VALUE", "An option of the pattern; repeat for each. JSON or text."),
+]
+OptionsFile = Annotated[
+    Path | None, option("--options-file", "FILE", "The options from a TOML or JSON file.")
+]
+Description = Annotated[str | None, option("--description", "TEXT", "What the group is for.")]
+
+
+@command(app, "create")
+async def create(
+    options: Options,
+    name: Annotated[str, argument("NAME", "A new name, which no agent has.")],
+    pattern: PatternName = None,
+    value: OptionValues = None,
+    options_file: OptionsFile = None,
+    description: Description = None,
+    member: Annotated[
+        list[str] | None, option("--member", "AGENT", "An agent that is in it; repeat for each.")
+    ] = None,
+) -> Result:
+    """Create a group; without --pattern its members answer in turn."""
+    chosen = _options(value, options_file)
+    async with open_home(options) as home:
+        made = await home.groups.create(
+            name,
+            pattern=pattern or "round_robin",
+            options=chosen or {},
+            description=description or "",
+            members=member or (),
+        )
+    following = (
+        f'"asterism chat --group {made.name}" opens a chat.'
+        if made.members
+        else f'"asterism group add member {made.name} AGENT" adds an agent.'
+    )
+    count = plural(len(made.members), "member")
+    return Result(
+        group_view(made), f"Created {made.name} ({made.pattern}) with {count}. {following}"
+    )
+
+
+@command(app, "list", readonly=True)
+async def list_groups(home: Asterism) -> Result:
+    """Show all groups."""
+    groups = await home.groups.list()
+    columns: list[Column[GroupRecord]] = [
+        Column("group", lambda each: each.name, prose=True),
+        Column("pattern", lambda each: each.pattern),
+        Column("members", lambda each: ", ".join(m.name for m in each.members), prose=True),
+        Column("created", lambda each: local_short(each.created_at_ms), least=80),
+    ]
+    empty = 'There are no groups yet. "asterism group create" makes one.'
+    return Result([group_view(each) for each in groups], ItemTable(columns, groups, empty))
+
+
+@command(app, "show", readonly=True)
+async def show(home: Asterism, name: Name) -> Result:
+    """Show one group with its pattern, its options and its members."""
+    found = await home.groups.get(name)
+    rows = [
+        ("name", found.name),
+        ("id", found.id),
+        ("pattern", found.pattern),
+        ("options", orjson.dumps(view(found.options)).decode() if found.options else "none"),
+        ("description", found.description or "none"),
+        ("created", local_text(found.created_at_ms)),
+        ("version", str(found.version)),
+    ]
+    columns: list[Column[GroupMember]] = [
+        Column("member", lambda each: each.name, prose=True),
+        Column("role", _role),
+        Column("capabilities", lambda each: ", ".join(each.capabilities), prose=True),
+        Column("weight", lambda each: f"{each.weight:g}", least=80),
+        Column("active", lambda each: "yes" if each.active else "no"),
+    ]
+    empty = f'It has no members. "asterism group add member {found.name} AGENT" adds one.'
+    return Result(group_view(found), Grid(rows), ItemTable(columns, found.members, empty))
+
+
+@command(app, "edit")
+async def edit(
+    options: Options,
+    name: Name,
+    new_name: Annotated[str | None, option("--name", "NEW", "Another name.")] = None,
+    pattern: PatternName = None,
+    value: OptionValues = None,
+    options_file: OptionsFile = None,
+    description: Description = None,
+) -> Result:
+    """Change a group from its next turn on; --option keeps the other options."""
+    chosen = _options(value, options_file)
+    if not (new_name or pattern or chosen is not None or description is not None):
+        raise InvalidInput(
+            'Say what to change, such as --pattern; "asterism group edit --help" shows all '
+            f"options. {name} was not changed."
+        )
+    async with open_home(options) as home:
+        now = await home.groups.get(name)
+        keeps = pattern in (None, now.pattern) and options_file is None
+        merged = {**now.options, **chosen} if chosen is not None and keeps else chosen
+        changed = await home.groups.edit(
+            now.name,
+            new_name=new_name,
+            pattern=pattern,
+            options=merged,
+            description=description,
+        )
+    return Result(group_view(changed), f"Changed {changed.name} from its next turn on.")
+
+
+@command(app, "delete")
+async def delete(options: Options, name: Name, yes: Yes = False) -> Result:
+    """Delete a group; its members stay, and its turns can still be read."""
+    require_yes(f"Delete the group {one_line(name)}? Its members stay.", yes=yes)
+    async with open_home(options) as home:
+        deleted = await home.groups.delete(name)
+    return Result(group_view(deleted), f"Deleted {deleted.name}. Its members stay.")
+
+
+@command(_adding, "member")
+async def add_member(
+    home: Asterism,
+    name: Name,
+    agent: Agent,
+    role: Annotated[
+        str, option("--role", "ROLE", "supervisor, specialist, regular or observer.")
+    ] = "regular",
+    domain: Annotated[
+        str, option("--domain", "DOMAIN", "What a specialist knows, such as memory_management.")
+    ] = "",
+    capability: Annotated[
+        list[str] | None, option("--capability", "WORDS", "What it is good at; repeat for each.")
+    ] = None,
+    weight: Annotated[float, option("--weight", "NUMBER", "What its vote counts.")] = 1.0,
+    inactive: Annotated[
+        bool, option("--inactive/--active", None, "Do not ask it for now, or ask it again.")
+    ] = False,
+) -> Result:
+    """Add an agent to a group, or change what it is there."""
+    changed = await home.groups.add_member(
+        name,
+        agent,
+        role=role,
+        domain=domain,
+        capabilities=capability or (),
+        weight=weight,
+        active=not inactive,
+    )
+    found = next(each for each in changed.members if agent in (each.name, each.agent_id))
+    return Result(
+        group_view(changed), f"{found.name} is {_article(_role(found))} in {changed.name}."
+    )
+
+
+@command(_removing, "member")
+async def remove_member(home: Asterism, name: Name, agent: Agent) -> Result:
+    """Take an agent out of a group."""
+    changed = await home.groups.remove_member(name, agent)
+    return Result(group_view(changed), f"{one_line(agent)} is not in {changed.name} any more.")
+
+
+@command(app, "transcript", readonly=True)
+async def transcript(
+    home: Asterism,
+    name: Name,
+    limit: Annotated[int, option("--limit", "TURNS", "How many turns.", min=1)] = 20,
+    output: Annotated[
+        Path | None,
+        option("--output", "FILE", "Write it to a file: .md as Markdown, .json as JSON."),
+    ] = None,
+) -> Result:
+    """Show what was said and decided in a group, with votes and delegations."""
+    found = await home.groups.get(name)
+    events = await home.groups.transcript(name, limit=limit)
+    data = [view(event) for event in events]
+    text = transcript_markdown(found.name, events)
+    if output is None:
+        return Result(data, printable(text) if events else f"{found.name} has not said anything.")
+    if output.suffix not in (".md", ".json"):
+        raise InvalidInput(
+            f"{output.name!r} ends neither with .md nor with .json, so that it is not known what "
+            "to write. Nothing was written."
+        )
+    body = orjson.dumps(data, option=orjson.OPT_INDENT_2) if output.suffix == ".json" else None
+    await asyncio.to_thread(output.write_bytes, body or text.encode())
+    return Result(data, f"Wrote {plural(len(events), 'event')} to {output}.")
+
+
+# -- talking ---------------------------------------------------------------------------------------
+
+
+async def ask_group(options: Options, name: str, text: str) -> Result:
+    """Send one message to a group and return its answer."""
+    async with open_home(options, work=True) as home:
+        group = await home.groups.get(name)
+        receipt = await home.groups.send(group.name, text, channel=CHANNEL)
+        outcome = await home.turns.wait(receipt)
+    code = {"done": 0, "parked": PARKED}.get(outcome.state.value, FAILED)
+    return Result(view(outcome), printable(outcome.text), code=code)
+
+
+async def converse(options: Options, name: str) -> None:
+    """Talk to a group: who is asked and why, and what each member says, under its name."""
+    async with open_home(options, work=True) as home:
+        group = await home.groups.get(name)
+        names = ", ".join(member.name for member in group.members) or "no members"
+        print(printable(f"{group.name} · {group.pattern} · {names}"))  # noqa: T201
+        note("Type a message. @NAME addresses a member, @all everybody; Ctrl-D leaves.")
+        while True:
+            try:
+                line = await asyncio.to_thread(input, "> ")
+            except EOFError:
+                print()  # noqa: T201
+                return
+            if line.strip() == "/quit":
+                return
+            if line.strip():
+                said = ""
+                async for signal in home.groups.stream(group.name, line, channel=CHANNEL):
+                    said = _show(group.name, signal, said)
+
+
+def _show(group: str, signal: Signal, said: str) -> str:
+    """Print what happens in a turn of a group; return what a member has said last."""
+    data = signal.data
+    match signal.kind:
+        case "decision":
+            note(printable(f"· {data['reason']}"))
+        case "member":
+            state = "" if data["state"] == "done" else f" ({data['state']})"
+            print(printable(f"{data['member']}{state}: {data['text']}"))  # noqa: T201
+            said = data["text"]
+        case "ended" | "parked" if data["text"] != said:
+            print(printable(f"{group}: {data['text']}"))  # noqa: T201
+        case _:
+            pass
+    sys.stdout.flush()
+    return said
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+def _options(values: Sequence[str] | None, file: Path | None) -> dict[str, Any] | None:
+    """Return the options that were given; None if none were."""
+    if not values and file is None:
+        return None
+    chosen: dict[str, Any] = dict(_read_file(file)) if file is not None else {}
+    for text in values or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise InvalidInput(
+                f"{text!r} is not an option of a pattern. Write it as NAME=VALUE, such as "
+                "quorum=3. Nothing was changed."
+            )
+        try:
+            chosen[key.strip()] = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            chosen[key.strip()] = value
+    return chosen
+
+
+def _read_file(path: Path) -> Mapping[str, Any]:
+    raw = read_bytes(path.expanduser())
+    try:
+        read: Any = orjson.loads(raw) if path.suffix == ".json" else tomllib.loads(raw.decode())
+    except (orjson.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}. Nothing was changed.") from None
+    if not isinstance(read, dict):
+        raise InvalidInput(f"{path} does not hold a table of options. Nothing was changed.")
+    return cast("dict[str, Any]", read)
+
+
+def _role(member: GroupMember) -> str:
+    if member.role is Role.SPECIALIST and member.domain:
+        return f"specialist for {member.domain}"
+    return f"{member.role.value} member" if member.role is Role.REGULAR else member.role.value
+
+
+def _article(words: str) -> str:
+    return f"an {words}" if words[0] in "aeio" else f"a {words}"
