@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from asterism.app.blocks import AgentBlock
     from asterism.app.home import Asterism, Home
     from asterism.app.restore import restore_backup
+    from asterism.app.templates import TemplateItem, TemplateReport, apply_template
     from asterism.app.turns import Approval
     from asterism.errors import (
         AsterismError,
@@ -96,6 +97,7 @@ _MODULES = {
     "app.blocks": "AgentBlock",
     "app.home": "Asterism Home",
     "app.restore": "restore_backup",
+    "app.templates": "TemplateItem TemplateReport apply_template",
     "app.turns": "Approval",
     "errors": "AsterismError BudgetReached ConfigError Conflict InvalidInput ModelError NotAllowed"
     " NotFound StoreError ToolError",
@@ -190,6 +192,8 @@ __all__ = [
     "Signal",
     "Spend",
     "StoreError",
+    "TemplateItem",
+    "TemplateReport",
     "Tool",
     "ToolContext",
     "ToolEffect",
@@ -202,6 +206,7 @@ __all__ = [
     "Undo",
     "Usage",
     "add_secret",
+    "apply_template",
     "restore_backup",
     "settings_to_play",
     "tool",

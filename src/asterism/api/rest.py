@@ -1228,6 +1228,11 @@ class NewSchedule(Body):
         description='Such as "tomorrow at 9", "every Monday at 8" or an ISO 8601 time.',
     )
     text: SomeText
+    quiet: str | None = Field(
+        None,
+        max_length=40,
+        description='Hours in which it does not come, such as "22:00-08:00".',
+    )
 
 
 class NoticesQuery(Body):
@@ -1268,7 +1273,8 @@ async def list_schedules(call: ApiCall) -> Any:
 )
 async def add_schedule(call: ApiCall) -> Any:
     """Send an agent a message later, once or by a rule."""
-    return await call.home.schedules.add(call.path["agent"], call.body.when, call.body.text)
+    body = call.body
+    return await call.home.schedules.add(call.path["agent"], body.when, body.text, quiet=body.quiet)
 
 
 @endpoint("DELETE", "/schedules/{schedule}", "schedules.cancel")

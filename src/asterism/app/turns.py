@@ -26,7 +26,7 @@ from asterism.store.database import Connection
 from asterism.store.events import Event, home_chain
 from asterism.telemetry.redaction import redact
 from asterism.times import to_datetime, to_ms
-from asterism.tools.builtin.control import plan_schedule
+from asterism.tools.builtin.control import check_quiet, plan_schedule
 from asterism.turns.approvals import (
     NO_APPROVAL,
     ApprovalReply,
@@ -480,7 +480,13 @@ class Schedules:
         return await self._session.database.read(read)
 
     async def add(
-        self, agent: AgentRecord | str, when: str | datetime, text: str, *, by: str = "api"
+        self,
+        agent: AgentRecord | str,
+        when: str | datetime,
+        text: str,
+        *,
+        quiet: str | None = None,
+        by: str = "api",
     ) -> Schedule:
         """Send an agent a message later, once or by a rule.
 
@@ -489,6 +495,8 @@ class Schedules:
             when: A time to come, or words for one in the owner's time zone such as "tomorrow at 9"
                 or "every Monday at 8".
             text: What the message says.
+            quiet: Hours in which it does not come, such as "22:00-08:00" in the owner's time zone;
+                what falls due in them comes once when they are over.
             by: By what means, for the audit log.
         """
         session = self._session
@@ -496,6 +504,8 @@ class Schedules:
         words = when if isinstance(when, str) else to_datetime(to_ms(when)).isoformat()
         agent_id = await session.id_of(agent)
         entry, _ = plan_schedule(agent_id, words, redact(check_text(text)), session.clock(), zone)
+        if quiet is not None:
+            entry = replace(entry, quiet=check_quiet(quiet))
         if not session.writes_as_owner:
             entry = replace(entry, participants=stored_people.alone_with(session.actor.id))
 

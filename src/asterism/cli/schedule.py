@@ -46,13 +46,18 @@ async def add(
         str, argument("WHEN", "Your local time, such as 'tomorrow at 9' or 'every Monday at 8'.")
     ],
     text: Annotated[str, argument("TEXT", "The message that the agent gets then.")],
+    quiet: Annotated[
+        str | None,
+        option("--quiet", "HOURS", "Hours in which it does not come, such as 22:00-08:00."),
+    ] = None,
 ) -> Result:
     """Send an agent a message later, once or by a rule."""
     found = await home.agents.get(agent)
-    schedule = await home.schedules.add(found, when, text, by="cli")
+    schedule = await home.schedules.add(found, when, text, quiet=quiet, by="cli")
     due = weekday_text(schedule.due_at_ms, zone_named(schedule.zone))
     rule = f", then by the rule {schedule.cron}" if schedule.cron else ""
-    told = f"Scheduled for {due} ({schedule.zone}){rule}, as {schedule.id}."
+    hours = f", but not in {schedule.quiet}" if schedule.quiet else ""
+    told = f"Scheduled for {due} ({schedule.zone}){rule}{hours}, as {schedule.id}."
     return Result(schedule_view(found, schedule), told)
 
 

@@ -521,7 +521,7 @@ class PluginOptions(SettingsTable):
 class PipelineSettings(SettingsTable):
     """What stands around the model of every agent."""
 
-    processors: PluginNames = ("remember", "calculations", "reminders", "recall")
+    processors: PluginNames = ("remember", "calculations", "reminders", "planning", "recall")
     sections: PluginNames = ()
     evaluators: PluginNames = ("empty_answer", "refused_answer", "unused_result")
     retries: Retries = 2

@@ -367,7 +367,9 @@ async def list_deliveries(tx: Connection, state: str | None, most: int) -> list[
     return [_delivery(row) for row in rows]
 
 
-_SCHEDULE = "id, agent_id, text, due_at, cron, channel, reply_to, created_at, participants, zone"
+_SCHEDULE = (
+    "id, agent_id, text, due_at, cron, channel, reply_to, created_at, participants, zone, quiet"
+)
 
 
 def _schedule(row: Row) -> Schedule:
@@ -377,7 +379,7 @@ def _schedule(row: Row) -> Schedule:
 async def put_schedule(tx: Connection, schedule: Schedule) -> None:
     """Store a schedule."""
     await tx.run(
-        f"INSERT INTO schedules ({_SCHEDULE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        f"INSERT INTO schedules ({_SCHEDULE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
         (
             schedule.id,
@@ -390,6 +392,7 @@ async def put_schedule(tx: Connection, schedule: Schedule) -> None:
             schedule.created_at_ms,
             schedule.participants,
             schedule.zone,
+            schedule.quiet,
         ),
     )
 

@@ -21,7 +21,7 @@ from asterism.store import agents, messages
 from asterism.store.database import Connection, Database, end_tasks
 from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.telemetry import Telemetry
-from asterism.times import next_time, to_datetime, zone_named
+from asterism.times import next_time, quiet_until, to_datetime, zone_named
 from asterism.types.agents import Schedule, new_id
 from asterism.types.groups import AGENT_CHANNEL, delayed_message_id
 from asterism.types.turns import SCHEDULED, Delivery, InboxItem, MessageOrigin, Notice, message_wire
@@ -418,9 +418,14 @@ class SchedulePump:
         return await self._database.read(messages.next_schedule_time)
 
     async def _fire(self, schedule: Schedule, now: int) -> None:
+        zone = zone_named(schedule.zone)
+        resumes = quiet_until(schedule.quiet, now, zone) if schedule.quiet else None
+        if resumes is not None:  # it fires once when the quiet hours are over
+            await self._database.write(lambda tx: messages.advance_schedule(tx, schedule, resumes))
+            return
         # Occasions missed in the meantime are made up for by this one.
         rule = schedule.cron
-        following = next_time(rule, now, zone_named(schedule.zone)) if rule else None
+        following = next_time(rule, now, zone) if rule else None
         due = to_datetime(schedule.due_at_ms, self._zone())
         text = f"{SCHEDULED}{due:%a} {due.day} {due:%b %H:%M}] {schedule.text}"
 

@@ -29,6 +29,8 @@ from asterism.records import dataclass
 from asterism.times import local_day, zone_named
 from asterism.tools.builtin.control import LATEST, asked_of_schedules, read_reminders
 from asterism.tools.builtin.memory import hit_excerpt, origin_note
+from asterism.tools.planning.habits import REMINDER
+from asterism.tools.planning.tasks import CHECK_IN
 from asterism.turns.context import BYTES_PER_TOKEN
 from asterism.types.agents import OWNER
 from asterism.types.search import Hit, HitKind, Query, ReasonKind
@@ -511,6 +513,31 @@ class Reminders:
             for reminder in reminders
         )
         return calls
+
+
+class Planning:
+    """Lets the tool of a habit or a task know that its message came, before the agent words it.
+
+    The tool plans the next message and says how to word this one, whatever the model does.
+    """
+
+    async def process(self, turn: TurnView) -> Sequence[ProcessorCall]:
+        """Return the call of `habit` or `task` for a reminder or a check-in; mostly none."""
+        if not turn.message.startswith(SCHEDULED) or not turn.trust.trusted:
+            return []
+        found = _PLANNED_MESSAGE.match(turn.message)
+        if found is None:
+            return []
+        if found["what"] == REMINDER:
+            values = {"operation": "remind", "habit": found["number"]}
+            return [ProcessorCall("habit", values, "its reminder came")]
+        values = {"operation": "check_in", "task": found["number"]}
+        return [ProcessorCall("task", values, "its check-in came")]
+
+
+_PLANNED_MESSAGE = re.compile(
+    rf"{re.escape(SCHEDULED)}[^\]]*\] (?P<what>{REMINDER}|{CHECK_IN}) (?P<number>\d{{1,9}}):"
+)
 
 
 def corrected_message(turn: TurnView) -> str:

@@ -188,6 +188,9 @@ class Schedule:
     """Who was present when it was made, as JSON: they see its answers. None: the owner."""
     zone: str = "UTC"
     """The name of the time zone in which it was made."""
+    quiet: str | None = None
+    """The hours in which it does not fire, such as `22:00-08:00` in `zone`; None: it fires at any
+    time."""
 
     due_at = Moment()
     created_at = Moment()

@@ -189,7 +189,7 @@ TABLES: dict[str, Table] = {
     "schedules": Table(
         ("id",),
         _OF_AGENT,
-        _ids("id", "agent_id", "due_at", "cron", "zone", "created_at", "participants")
+        _ids("id", "agent_id", "due_at", "cron", "zone", "quiet", "created_at", "participants")
         | _names("reply_to", "channel")
         | {"text": How.TEXT},
         agent="agent_id",

@@ -19,6 +19,7 @@ from asterism.times import (
     FutureTime,
     in_plain_english,
     read_future,
+    read_hours,
     weekday_text,
     zone_named,
 )
@@ -104,6 +105,18 @@ def plan_schedule(
         zone=zone,
     )
     return entry, found
+
+
+def check_quiet(hours: str) -> str:
+    """Return quiet hours as they are stored, or raise `InvalidInput`."""
+    try:
+        first, last = read_hours(hours)
+    except ValueError:
+        raise InvalidInput(
+            f"{hours[:80]!r} are not valid quiet hours. Write two different times of the day, such "
+            "as 22:00-08:00. Nothing was changed."
+        ) from None
+    return f"{first:%H:%M}-{last:%H:%M}"
 
 
 def scheduled_text(entry: Schedule, found: FutureTime) -> str:
