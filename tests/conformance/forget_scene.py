@@ -202,6 +202,11 @@ async def plant_rows(tx: Connection, text: str) -> None:
     meta = orjson.dumps({"in": 3, "reasoning": f"as {text}", "thought": {"sig": text}}).decode()
     await tx.run("UPDATE agents SET system = ? WHERE id = 'agent_aria'", (f"Know {text}.",))
     await tx.run(
+        "INSERT INTO alerts (constellation, cause, id, text, since, seen_at)"
+        " VALUES (?, 'disk', 'alert_1', ?, 0, 0)",
+        (HOME, f"Alert: {text}"),
+    )
+    await tx.run(
         "INSERT INTO accepted VALUES (?, 'mail', ?, 'msg_1', 'agent_aria')", (HOME, f"<{text}>")
     )
     await tx.run(
