@@ -210,6 +210,11 @@ async def plant_rows(tx: Connection, text: str) -> None:
         "INSERT INTO accepted VALUES (?, 'mail', ?, 'msg_1', 'agent_aria')", (HOME, f"<{text}>")
     )
     await tx.run(
+        "INSERT INTO idempotency_keys (constellation, caller, key, request, created_at)"
+        " VALUES (?, 'token_1', ?, ?, 0)",
+        (HOME, f"key of {text}", b"digest"),
+    )
+    await tx.run(
         "INSERT INTO inbox (agent_id, arrival, id, kind, channel, body, at, schema, stopped,"
         " client) VALUES ('agent_aria', 1, 'msg_9', 'message', 'cli', ?, 0, ?, ?, ?)",
         (said, json.dumps({"description": text}), f"Enough of {text}.", nested),

@@ -59,9 +59,9 @@ from asterism.telemetry import Telemetry
 from asterism.times import DAY, Moment
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.lanes import Indexing, Lanes, LocalLanes, Pump
-from asterism.turns.runtime import Hub
+from asterism.turns.runtime import Hub, Runtime
 from asterism.types.agents import DEFAULT_MODEL, Account, AgentRecord, Halt, new_id, now_ms
-from asterism.types.turns import InboxItem, Message, Receipt
+from asterism.types.turns import Message, Receipt
 from asterism.version import __version__
 
 if TYPE_CHECKING:
@@ -785,14 +785,13 @@ class Asterism(Home):
         registry = engine.constellations
         assert registry is not None
 
-        async def serve(agent_id: str, item: InboxItem | None) -> int | None:
-            # Lanes are shared by all constellations.
-            there = await registry.engine_of_agent(agent_id)
-            return await there.runtime.serve(agent_id, item)
+        async def runtime_of(agent_id: str) -> Runtime:
+            return (await registry.engine_of_agent(agent_id)).runtime
 
+        engine.runtime.runtime_of = runtime_of
         if not engine.database.distributed:
             return LocalLanes(
-                serve,
+                engine.runtime.serve_any,
                 lambda: engine.database.read(messages.busy_agents),
                 settings.turns,
             )
@@ -804,7 +803,7 @@ class Asterism(Home):
         assert isinstance(driver, Postgres)
 
         async def work(agent_id: str) -> None:
-            await serve(agent_id, None)
+            await engine.runtime.serve_any(agent_id, None)
 
         return ProcrastinateLanes(
             driver,

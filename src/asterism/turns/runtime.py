@@ -146,6 +146,8 @@ class Runtime:
         self._facts = FactReader(services)
         self._lanes: Lanes | None = None
         self._owns_lanes = True
+        self.runtime_of: Callable[[str], Awaitable[Runtime]] | None = None
+        """Set where the lanes serve several constellations: finds the runtime of an agent."""
         self._bridge: Bridge | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -331,6 +333,13 @@ class Runtime:
         task.add_done_callback(self._background.discard)
 
     # -- turns ---------------------------------------------------------------------------------
+
+    async def serve_any(self, agent_id: str, item: InboxItem | None) -> int | None:
+        """Run one turn of an agent of any constellation, in the runtime of its own."""
+        # Lanes are shared by all constellations.
+        if agent_id in self._live or self.runtime_of is None:
+            return await self.serve(agent_id, item)
+        return await (await self.runtime_of(agent_id)).serve(agent_id, item)
 
     async def serve(self, agent_id: str, item: InboxItem | None) -> int | None:
         """Run one turn of an agent: of this item, or of whatever the store has first."""
