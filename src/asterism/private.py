@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import grp
 import os
 import pwd
+import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,6 +67,29 @@ def make_directory(place: Path) -> None:
         if not parent.exists():
             parent.mkdir(mode=0o755, exist_ok=True)
     place.mkdir(mode=0o700, exist_ok=True)
+
+
+_OURS = re.compile(r"asterism\..*|tombstones\..*|chat-history.*|api-token|background\.\w+")
+_OUR_FOLDERS = frozenset({"snapshots", "backups", "workspaces", "files", "cassettes"})
+
+
+def keep_private(place: Path) -> None:
+    """Take from others what an older release let them read in a data directory.
+
+    The directory itself is closed if it holds nothing but what asterism writes there: somebody may
+    have put their own things into it, and those are not ours to close.
+    """
+    only_ours = True
+    with contextlib.suppress(OSError):  # another user's: `others_may` and doctor tell of it
+        for entry in os.scandir(place):
+            ours = bool(_OURS.fullmatch(entry.name)) or entry.name in _OUR_FOLDERS
+            only_ours &= ours or entry.name.endswith(".py") or entry.name == "__pycache__"
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if ours and mode & 0o077 and not stat.S_ISLNK(mode):
+                Path(entry.path).chmod(stat.S_IMODE(mode) & 0o700)
+        mode = place.stat().st_mode
+        if only_ours and mode & 0o077:
+            place.chmod(stat.S_IMODE(mode) & 0o700)
 
 
 def private(path: str, flags: int) -> int:

@@ -61,7 +61,7 @@ def test_blocks_are_listed_shown_and_described(aria: Command):
     assert "Likes tea. Has a cat." in aria.ok("block", "list", "-a", "aria")
     shown = aria.ok("block", "show", "human", "--lines")
     assert "About the owner." in shown
-    assert "1     1      public      owner  Likes tea." in shown
+    assert "1     1      owner       owner  Likes tea." in shown
     aria.ok("person", "add", "Anna")
     aria.ok("block", "describe", "human", "--limit", "900", "--audience", "person:Anna")
     shown = aria.json("block", "show", "aria/human")
@@ -484,8 +484,12 @@ def test_people_are_introduced_linked_merged_and_decide_what_is_heard(aria: Comm
     aria.ok("archive", "add", "The band rehearses on Friday.", "--audience", "role:band")
     heard = aria.json("archive", "search", "present drum rehearses", "--present", "Ann")
     assert [hit["text"] for hit in heard] == ["The band rehearses on Friday."]
+    # What the owner types is for the owner, unless they say otherwise.
     context = aria.json("context", "show", "aria", "--present", "Ann")
-    assert any(line["part"] == "block human" for line in context["lines"])
+    assert not any(line["part"] == "block human" for line in context["lines"])
+    aria.ok("block", "create", "band", "--text", "We play jazz.", "--audience", "role:band")
+    context = aria.json("context", "show", "aria", "--present", "Ann")
+    assert any(line["part"] == "block band" for line in context["lines"])
     aria.ok("block", "describe", "human", "--audience", "owner")
     assert "Likes tea." not in aria.ok("context", "show", "aria", "--present", "Ann", "--full")
     assert "Likes tea." in aria.ok("context", "show", "aria", "--full")

@@ -13,9 +13,11 @@ from asterism.cli.inputs import Yes, read_text, require_yes
 from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural
 from asterism.errors import InvalidInput
 from asterism.times import local_short, local_text
+from asterism.types.agents import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
+    from asterism.app.agents import Agent
     from asterism.types.agents import AgentRecord
 
 app = group("Create, show, change and delete agents.")
@@ -85,7 +87,7 @@ async def show(home: Asterism, name: Name) -> Result:
     rows = [
         ("name", agent.name),
         ("id", agent.id),
-        ("model", agent.model),
+        ("model", _model(agent)),
         ("tools", _tools(agent)),
         ("limits", limits_text),
         ("created", local_text(agent.created_at_ms)),
@@ -176,6 +178,11 @@ def _system(text: str | None, file: Path | None) -> str | None:
             "--system and --system-file cannot be used together. Choose one. Nothing was changed."
         )
     return text if file is None else read_text(file)
+
+
+def _model(agent: Agent) -> str:
+    """Return the model of an agent; of the default one, which it is."""
+    return agent.model if agent.model != DEFAULT_MODEL else f"default ({agent.model_in_use})"
 
 
 def _tools(agent: AgentRecord) -> str:

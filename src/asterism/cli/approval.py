@@ -192,7 +192,7 @@ def grant_text(grant: Grant) -> str:
     if grant.until_ms is not None:
         words.append(f"until {local_text(grant.until_ms)}")
     if grant.uses is not None:
-        words.append(f"{grant.uses} more")
+        words.append(f"({grant.uses} more)")
     limits: list[str] = []
     if grant.amount is not None:
         limits.append(f", up to {amount_in_words(grant.amount)} each")

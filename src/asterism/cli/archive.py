@@ -253,7 +253,7 @@ def _read_content(text: str | None, file: Path | None) -> str:
 
 def _written_result(written: Written) -> Result:
     what = {
-        "merged": "Already stored; this source was added",
+        "merged": "Already stored",
         "superseded": "Stored; it replaces another",
         "contradicts": "Stored, but it contradicts another",
     }.get(written.kind, written.kind.capitalize())

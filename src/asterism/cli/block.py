@@ -259,13 +259,15 @@ async def create(
             description=description or "",
             limit=DEFAULT_LIMIT if limit is None else limit,
             permission=permission or Permission.READ_WRITE,
-            audience=audience or "public",
+            audience=audience or "owner",
             pinned=pin,
             shared_with=shares,
             existing=existing,
             by="cli",
         )
-    return Result(block, f"Block {block.label!r} exists, at version {block.version}.")
+    made = "Created block" if block.version <= 1 else "There is already a block"
+    seen = visible_to(block.audience, {})
+    return Result(block, f"{made} {block.label!r} (version {block.version}), visible to {seen}.")
 
 
 @command(app, "describe", example='block describe garden --description "What grows in the garden."')

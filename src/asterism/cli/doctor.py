@@ -235,6 +235,9 @@ async def _searching(home: Asterism, encoder: str) -> CheckResult:
     if problem := await home.search.check():
         return CheckResult("search", LOOK, problem, "Until then, search uses words only.")
     done, total = await home.search.progress()
+    if not total:
+        text = f"{encoder}; the few texts there are so far are read as they are, without vectors"
+        return CheckResult("search", OK, text)
     return CheckResult("search", OK, f"{encoder}: {done:,} of {total:,} indexed texts have vectors")
 
 

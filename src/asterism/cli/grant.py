@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.approval import grant_text, read_limits, read_pattern
@@ -85,8 +86,12 @@ async def give(
             amount=amount,
             per_day=per_day,
         )
+        known = {str(offered["name"]) for offered in await home.tools.offered()}
+    missing = [f"There is no tool {tool!r} here yet."] if not fnmatch.filter(known, tool) else []
     who = agent or "all agents"
-    return Result(grant, f"{grant.id}: {who} may make {grant_text(grant)} without asking.")
+    return Result(
+        grant, f"{grant.id}: {who} may make {grant_text(grant)} without asking.", *missing
+    )
 
 
 @command(app, "revoke", example="grant revoke grant_01a1ed55")

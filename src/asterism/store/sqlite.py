@@ -29,7 +29,7 @@ from asterism.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from asterism.private import make_directory
+from asterism.private import keep_private, make_directory
 from asterism.store.database import (
     TABLE_SUFFIX,
     Connection,
@@ -714,6 +714,7 @@ def _lock(directory: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        keep_private(directory)
     except BlockingIOError:
         holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(fd)
