@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from asterism.cli import app
+from asterism.cli import build
 from asterism.cli.chat import Chat
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from commands(one, f"{name} {word}".strip())
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(typer.main.get_command(build())))
 SECTIONS = {found["name"]: found for found in SECTION.finditer(PAGE + "\n##")}
 EVERYWHERE = {"--data", "--config", "--json", "--help"}
 

@@ -16,7 +16,7 @@ import yaml
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from asterism.cli import app
+from asterism.cli import build
 from asterism.config import load
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ VARIABLES = {
 
 def check_command(words: list[str]) -> None:
     """Fail unless these are a command of asterism and its options."""
-    root = get_command(app)
+    root = get_command(build())
     assert isinstance(root, TyperGroup)
     command = root.commands[words[0]]
     context = command.make_context(words[0], list(words[1:]), resilient_parsing=False)

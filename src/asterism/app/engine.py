@@ -135,7 +135,7 @@ class Engine:
             approvals=self.approvals,
             take_group_turn=runner.take_turn,
         )
-        self.groups = GroupPump(database, clock, self.pattern, self._wake)
+        self.groups = GroupPump(database, clock, self.pattern, self.wake)
         self.session = Session(
             database,
             clock,

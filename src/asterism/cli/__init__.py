@@ -3,51 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 from asterism import __version__
-from asterism.cli import (
-    agent,
-    alert,
-    approval,
-    archive,
-    audit,
-    background,
-    backup,
-    block,
-    chat,
-    constellation,
-    context,
-    debug,
-    doctor,
-    grant,
-    group,
-    halt,
-    key,
-    mcp,
-    memory,
-    model,
-    notice,
-    outbox,
-    person,
-    planning,
-    rule,
-    schedule,
-    search,
-    serve,
-    setup,
-    source,
-    spend,
-    template,
-    token,
-    tool,
-    tour,
-    turn,
-    units,
-    user,
-)
 from asterism.cli.commands import (
     FAILED,
     HELP_WIDTH,
@@ -63,60 +25,91 @@ from asterism.cli.commands import (
     usage_error,
 )
 
-app = typer.Typer(
-    name="asterism",
-    cls=HelpGroup,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings=HELP_WIDTH,
-)
-command(app, example='chat --once "Good morning"')(chat.chat)
-command(app, example="search where is the boiler invoice")(search.search)
-for name, noun in (
-    ("agent", agent.app),
-    ("group", group.app),
-    ("constellation", template.app),
-    ("block", block.app),
-    ("archive", archive.app),
-    ("source", source.app),
-    ("person", person.app),
-    ("memory", memory.app),
-    ("context", context.app),
-    ("turn", turn.app),
-    ("approval", approval.app),
-    ("grant", grant.app),
-    ("outbox", outbox.app),
-    ("notice", notice.app),
-    ("alert", alert.app),
-    ("schedule", schedule.app),
-    ("task", planning.tasks),
-    ("habit", planning.habits),
-    ("energy", planning.energies),
-    ("tool", tool.app),
-    ("rule", rule.app),
-    ("model", model.app),
-    ("mcp", mcp.app),
-    ("key", key.app),
-    ("token", token.app),
-    ("user", user.app),
-    ("constellation", constellation.app),
-    ("audit", audit.app),
-    ("backup", backup.app),
-    ("service", units.app),
-):
-    app.add_typer(noun, name=name)
-app.add_typer(debug.app, name="debug", hidden=True)
-command(app, example="up")(background.up)
-command(app, example="down")(background.down)
-command(app, example="status")(background.status)
-command(app, example="serve --port 8080")(serve.serve)
-command(app, example="worker")(serve.worker)
-command(app, example="setup --model ollama:llama3.2")(setup.setup)
-command(app, example="tour")(tour.tour)
-command(app, readonly=True, example="spend --days 7 --by model")(spend.spend)
-command(app, example="doctor --offline")(doctor.doctor)
-command(app, example='halt "it sends too many messages"')(halt.halt)
-command(app, example="resume")(halt.resume)
+_COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": ("chat", {"example": 'chat --once "Good morning"'}),
+    "search": ("search", {"example": "search where is the boiler invoice"}),
+    "up": ("background", {"example": "up"}),
+    "down": ("background", {"example": "down"}),
+    "status": ("background", {"example": "status"}),
+    "serve": ("serve", {"example": "serve --port 8080"}),
+    "worker": ("serve", {"example": "worker"}),
+    "setup": ("setup", {"example": "setup --model ollama:llama3.2"}),
+    "tour": ("tour", {"example": "tour"}),
+    "spend": ("spend", {"example": "spend --days 7 --by model", "readonly": True}),
+    "doctor": ("doctor", {"example": "doctor --offline"}),
+    "halt": ("halt", {"example": 'halt "it sends too many messages"'}),
+    "resume": ("halt", {"example": "resume"}),
+}
+"""Commands by name: the module that has a function of that name, and how it is made a command."""
+_NOUNS: dict[str, tuple[str, str]] = {
+    "agent": ("agent", "app"),
+    "group": ("group", "app"),
+    "constellation": ("template", "app"),
+    "block": ("block", "app"),
+    "archive": ("archive", "app"),
+    "source": ("source", "app"),
+    "person": ("person", "app"),
+    "memory": ("memory", "app"),
+    "context": ("context", "app"),
+    "turn": ("turn", "app"),
+    "approval": ("approval", "app"),
+    "grant": ("grant", "app"),
+    "outbox": ("outbox", "app"),
+    "notice": ("notice", "app"),
+    "alert": ("alert", "app"),
+    "schedule": ("schedule", "app"),
+    "task": ("planning", "tasks"),
+    "habit": ("planning", "habits"),
+    "energy": ("planning", "energies"),
+    "tool": ("tool", "app"),
+    "rule": ("rule", "app"),
+    "model": ("model", "app"),
+    "mcp": ("mcp", "app"),
+    "key": ("key", "app"),
+    "token": ("token", "app"),
+    "user": ("user", "app"),
+    "audit": ("audit", "app"),
+    "backup": ("backup", "app"),
+    "service": ("units", "app"),
+    "debug": ("debug", "app"),
+}
+"""Nouns by name: the module that has their commands, and what these are in there."""
+_WITH_VALUE = frozenset({"--data", "--config", "--url"})
+
+
+def _module(name: str) -> Any:
+    return import_module(f"asterism.cli.{name}")
+
+
+def build(only: str | None = None) -> typer.Typer:
+    """Return the command line; with `only`, just that command or noun, which starts sooner."""
+    app = typer.Typer(
+        name="asterism",
+        cls=HelpGroup,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=HELP_WIDTH,
+    )
+    for name, (module, how) in _COMMANDS.items():
+        if only in (None, name):
+            register: Callable[[Any], Any] = command(app, **how)
+            register(getattr(_module(module), name))
+    for name, (module, commands) in _NOUNS.items():
+        if only in (None, name):
+            app.add_typer(getattr(_module(module), commands), name=name, hidden=name == "debug")
+    app.callback(invoke_without_command=True)(root)
+    return app
+
+
+def _named(arguments: list[str]) -> str | None:
+    """Return the command or noun that arguments begin with; None if all must be known for them."""
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in _WITH_VALUE:
+            next(rest, None)
+        elif argument != "--json":
+            return argument if argument in _COMMANDS or argument in _NOUNS else None
+    return "chat"
 
 
 def _print_version(wanted: bool) -> None:
@@ -125,7 +118,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
     data: Data = None,
@@ -150,7 +142,7 @@ def root(
     del version
     context.obj = options = Options(data, config, json, url=url)
     if context.invoked_subcommand is None:
-        run_command(chat.chat, options, {})
+        run_command(_module("chat").chat, options, {})
 
 
 def main() -> None:
@@ -166,7 +158,7 @@ def run(arguments: list[str]) -> int:
     try:
         for argument in arguments:
             argument.encode()
-        code: int = app(arguments, standalone_mode=False) or 0
+        code: int = build(_named(arguments))(arguments, standalone_mode=False) or 0
         sys.stdout.flush()
     except UnicodeEncodeError:
         return usage_error(

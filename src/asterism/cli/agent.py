@@ -40,18 +40,61 @@ Tools = Annotated[
 )
 async def create(
     options: Options,
-    name: Annotated[str, argument("NAME", "A new name.")],
+    name: Annotated[str | None, argument("NAME", "A new name.")] = None,
     model: Model = None,
     system: System = None,
     system_file: SystemFile = None,
     tool: Tools = None,
 ) -> Result:
-    """Create an agent; without --tool it may call every tool."""
+    """Create an agent; without --tool it may call every tool. Alone it opens a form."""
+    if name is None:
+        from asterism.cli.builder import CANCELLED, may_build
+
+        if model or system or system_file or tool or not may_build(options):
+            raise InvalidInput(
+                'Name the new agent, such as "asterism agent create aria". At a terminal, '
+                '"asterism agent create" alone opens a form. Nothing was created.'
+            )
+        filled = await _fill_in(options)
+        if filled is None:
+            return CANCELLED
+        name, model, system, tool = filled
     prompt = _system(system, system_file)
     async with open_home(options) as home:
         agent = await home.agents.create(name, model=model, system=prompt, tools=tool or None)
     chat = f"asterism chat --agent {shlex.quote(agent.name)}"
     return Result(agent, f'Created {agent.name}. "{chat}" opens a chat.')
+
+
+async def _fill_in(options: Options) -> tuple[str, str | None, str | None, list[str]] | None:
+    """Ask in a form for name, model, system prompt and tools; None if it was cancelled."""
+    from asterism.app.session import checked_model, checked_system
+    from asterism.cli.builder import Form, MarkField, TextField, fill_in, free_name, known_in
+
+    known = await known_in(options)
+    name = TextField("name", "such as aria", free_name(known))
+    model = TextField("model", "the configured one", lambda text: text and checked_model(text))
+    system = TextField(
+        "persona", "who it is, in a few sentences", lambda text: text and checked_system(text)
+    )
+    tools = MarkField("tools", known.tools, "every tool")
+
+    def preview() -> list[str]:
+        arguments = ["asterism", "agent", "create", name.text.strip() or "NAME"]
+        arguments += ["--model", model.text.strip()] if model.text.strip() else []
+        arguments += ["--system", system.text.strip()] if system.text.strip() else []
+        for tool in tools.marked:
+            arguments += ["--tool", tool]
+        return arguments
+
+    if not await fill_in(Form("New agent", [name, model, system, tools], preview)):
+        return None
+    return (
+        name.text.strip(),
+        model.text.strip() or None,
+        system.text.strip() or None,
+        tools.marked,
+    )
 
 
 @command(app, "list", example="agent list", readonly=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.app.constellations import Constellation
 
-app = group("Manage the constellations that a server serves.")
+app = group("Set up agents from a template; manage the constellations that a server serves.")
 
 Name = Annotated[str, argument("NAME", "The constellation's name.")]
 

@@ -56,7 +56,7 @@ Description = Annotated[str | None, option("--description", "TEXT", "What the gr
 @command(app, "create")
 async def create(
     options: Options,
-    name: Annotated[str, argument("NAME", "A new name, which no agent has.")],
+    name: Annotated[str | None, argument("NAME", "A new name, which no agent has.")] = None,
     pattern: PatternName = None,
     value: OptionValues = None,
     options_file: OptionsFile = None,
@@ -65,7 +65,19 @@ async def create(
         list[str] | None, option("--member", "AGENT", "An agent that is in it; repeat for each.")
     ] = None,
 ) -> Result:
-    """Create a group; without --pattern its members answer in turn."""
+    """Create a group; without --pattern its members answer in turn. Alone it opens a form."""
+    if name is None:
+        from asterism.cli.builder import CANCELLED, may_build
+
+        if pattern or value or options_file or description or member or not may_build(options):
+            raise InvalidInput(
+                'Name the new group, such as "asterism group create board". At a terminal, '
+                '"asterism group create" alone opens a form. Nothing was created.'
+            )
+        filled = await _fill_in(options)
+        if filled is None:
+            return CANCELLED
+        name, pattern, value, description, member = filled
     chosen = _options(value, options_file)
     async with open_home(options) as home:
         made = await home.groups.create(
@@ -84,6 +96,83 @@ async def create(
     return Result(
         group_view(made), f"Created {made.name} ({made.pattern}) with {count}. {following}"
     )
+
+
+_PATTERN_NOTES = {
+    "supervisor": "one leads, and gives tasks to the others",
+    "round_robin": "one after the other, a message each",
+    "pipeline": "each works on what the one before has made",
+    "dynamic": "whoever fits the message best",
+    "voting": "all vote, and the vote is recorded",
+    "sleeptime": "watches in the background, and speaks when a rule fires",
+}
+
+
+async def _fill_in(
+    options: Options,
+) -> tuple[str, str, list[str], str | None, list[str]] | None:
+    """Ask in a form for what makes a group; None if it was cancelled."""
+    from asterism.cli.builder import (
+        ChoiceField,
+        Form,
+        MarkField,
+        TextField,
+        fill_in,
+        free_name,
+        known_in,
+    )
+
+    known = await known_in(options)
+    name = TextField("name", "such as board", free_name(known))
+    pattern = ChoiceField(
+        "pattern", lambda: known.patterns, lambda value: _PATTERN_NOTES.get(value, "of a plugin")
+    )
+    members = MarkField("members", known.agents, "none yet")
+    leader = ChoiceField(
+        "leader", lambda: members.marked, shown=lambda: pattern.value == "supervisor"
+    )
+    ballot = TextField(
+        "ballot", "yes, no", shown=lambda: pattern.value == "voting", check=_check_ballot
+    )
+    about = TextField("description", "what it is for")
+
+    def values() -> list[str]:
+        if pattern.value == "supervisor" and leader.value:
+            return [f"leader={leader.value}"]
+        if pattern.value == "voting" and ballot.text.strip():
+            return [f"options={orjson.dumps(_ballot_options(ballot.text)).decode()}"]
+        if pattern.value == "pipeline" and members.marked:
+            return [f"stages={orjson.dumps(members.marked).decode()}"]
+        return []
+
+    def preview() -> list[str]:
+        arguments = ["asterism", "group", "create", name.text.strip() or "NAME"]
+        arguments += ["--pattern", pattern.value]
+        for value in values():
+            arguments += ["--option", value]
+        for member in members.marked:
+            arguments += ["--member", member]
+        return [*arguments, *(["--description", about.text.strip()] if about.text.strip() else [])]
+
+    form = Form("New group", [name, pattern, members, leader, ballot, about], preview)
+    if not await fill_in(form):
+        return None
+    return (
+        name.text.strip(),
+        pattern.value,
+        values(),
+        about.text.strip() or None,
+        members.marked,
+    )
+
+
+def _ballot_options(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _check_ballot(text: str) -> None:
+    if text and len(set(map(str.casefold, _ballot_options(text)))) < 2:
+        raise InvalidInput("Write at least two different options with commas between them.")
 
 
 @command(app, "list", readonly=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from asterism.cli.commands import Options, command, flag, group, option
+from asterism.cli.commands import Options, command, flag, option
+from asterism.cli.constellation import app
 from asterism.cli.output import Column, ItemTable, Result, plural
 from asterism.errors import InvalidInput
 
@@ -13,12 +14,10 @@ if TYPE_CHECKING:
     from asterism.app.templates import TemplateItem, TemplateReport
     from asterism.groups.template import Template
 
-app = group("Set up agents, groups and blocks from a template.")
-
 _NOUNS = ("agent", "block", "group", "schedule")
 
 
-@command(app, "templates")
+@command(app, "templates", example="constellation templates")
 async def templates(options: Options) -> Result:
     """Show the templates that there are."""
     from asterism.groups.template import read_template, template_names
@@ -34,7 +33,7 @@ async def templates(options: Options) -> Result:
     return Result(shapes, ItemTable(columns, found))
 
 
-@command(app, "new")
+@command(app, "new", example="constellation new --template adhd")
 async def new(
     home: Asterism,
     template: Annotated[
