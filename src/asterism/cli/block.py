@@ -265,7 +265,7 @@ async def create(
             existing=existing,
             by="cli",
         )
-    made = "Created block" if block.version <= 1 else "There is already a block"
+    made = "There is a block" if existing else "Created block"
     seen = visible_to(block.audience, {})
     return Result(block, f"{made} {block.label!r} (version {block.version}), visible to {seen}.")
 
