@@ -558,7 +558,7 @@ async def redo(
     from asterism.types.memory import Redo
 
     which = block_reference(agent, label, constellation=constellation)
-    return await _step(home, which, Redo(), reason, "Undid undo {}")
+    return await _step(home, which, Redo(), reason, "Redid the edit that undo {} had undone")
 
 
 @command(app, "revert", example="block revert human 3")
