@@ -9,6 +9,7 @@ times, process numbers and paths change from run to run, so that they are not co
 """
 
 import argparse
+import contextlib
 import difflib
 import html
 import io
@@ -19,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -144,7 +144,8 @@ class Shell:
         until = time.monotonic() + PATIENCE
         flags = apsw.SQLITE_OPEN_READONLY
         while time.monotonic() < until:
-            with apsw.Connection(str(self.home / "asterism.db"), flags=flags) as database:
+            opened: Any = apsw.Connection(str(self.home / "asterism.db"), flags=flags)
+            with contextlib.closing(opened) as database:
                 found = database.execute("SELECT turn_id FROM entries WHERE kind = 'begun'")
                 for (turn_id,) in found:
                     return str(turn_id)
@@ -177,7 +178,7 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
-@contextmanager
+@contextlib.contextmanager
 def shell(configuration: str = "") -> Generator[Shell, None, None]:
     """Give a shell with a new home."""
     with tempfile.TemporaryDirectory(prefix="asterism-") as folder:

@@ -127,7 +127,7 @@ def test_edits_are_told_undone_restored_and_compared(aria: Command, tmp_path: Pa
     assert blame[2]["made_by"][0]["reason"] == "she said so"
     assert "Undid edit 4" in aria.ok("block", "undo", "human")
     assert "Has a cat." in said(aria)
-    assert "Undid undo 5" in aria.ok("block", "redo", "human")
+    assert "Redid the edit that undo 5 had undone" in aria.ok("block", "redo", "human")
     assert said(aria) == after
     aria.ok("block", "revert", "human", "2")
     assert said(aria) == "Likes coffee.\nHas two cats."

@@ -265,7 +265,7 @@ async def create(
             existing=existing,
             by="cli",
         )
-    made = "Created block" if block.version <= 1 else "There is already a block"
+    made = "There is a block" if existing else "Created block"
     seen = visible_to(block.audience, {})
     return Result(block, f"{made} {block.label!r} (version {block.version}), visible to {seen}.")
 
@@ -558,7 +558,7 @@ async def redo(
     from asterism.types.memory import Redo
 
     which = block_reference(agent, label, constellation=constellation)
-    return await _step(home, which, Redo(), reason, "Undid undo {}")
+    return await _step(home, which, Redo(), reason, "Redid the edit that undo {} had undone")
 
 
 @command(app, "revert", example="block revert human 3")

@@ -192,7 +192,8 @@ def _unread(kinds: Mapping[str, int]) -> str:
 
 
 def _progress_text(now: Progress) -> str:
-    size = f"{now.bytes / _MB:,.1f} of {now.bytes_total / _MB:,.1f} MB"
+    unit, name = (_MB, "MB") if now.bytes_total >= _MB else (1_000, "kB")
+    size = f"{now.bytes / unit:,.1f} of {now.bytes_total / unit:,.1f} {name}"
     files = f"{now.documents:,} of {plural(now.documents_total, 'document')}"
     return f"{files}, {size}, {plural(now.passages, 'passage')}"
 
