@@ -448,6 +448,9 @@ async def test_planning_is_forgotten_with_its_words(tmp_path: Path) -> None:
         )
         (tasks,) = [one for one in await home.blocks.list("aria") if one.block.label == "tasks"]
         assert "Zebulonia" in tasks.block.text
+        exported = orjson.dumps(await home.memory.export("aria"), default=str).decode()
+        assert "Meet Zebulonia" in exported
+        assert "ring Zebulonia" in exported
         await home.memory.forget(Forgetting(texts=("Zebulonia",)))
         for seen in await home.blocks.list():
             assert "Zebulonia" not in seen.block.text
