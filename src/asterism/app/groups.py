@@ -429,7 +429,7 @@ class Groups:
                 message, and not a new one; None: for ever.
         """
         session, speaker = self._session, None
-        record = await self._group(group)
+        group_id = group.id if isinstance(group, GroupRecord) else (await self._group(group)).id
         if not session.is_owner:
             if channel != "api" or sender or reply_to or room or present:
                 raise InvalidInput(
@@ -439,7 +439,7 @@ class Groups:
             speaker = session.actor.id
             external_id = f"{speaker}:{external_id}" if external_id is not None else None
         message = Message(
-            record.id,
+            group_id,
             (text, *map(image, images)),
             MessageOrigin(channel, sender, reply_to, room),
             external_id,
