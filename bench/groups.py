@@ -26,8 +26,8 @@ MAX_RATIO = 3.5
 """A turn of three agents may cost this many single turns of CPU."""
 MAX_SELECTION_MS = 5.0
 TEXT = (
-    "Please write down what we should look at next in the garden, since the roses and the hedge need"
-    " some care before the winter begins."
+    "Please write down what we should look at next in the garden, since the roses and the hedge"
+    " need some care before the winter begins."
 )
 NAMES = ("ada", "ben", "cy")
 SETTINGS = {"model": "s:x", "search": {"encoder": "none"}}

@@ -494,6 +494,7 @@ def example(one: ApiEndpoint) -> dict[str, Any]:
     """The least that an endpoint takes."""
     assert one.body is not None
     values: dict[str, Any] = {
+        "agent": "x",
         "name": "y",
         "text": "hello",
         "messages": [{"role": "user", "text": "hi"}],
