@@ -342,7 +342,7 @@ BAD_VALUES = {
     'retention.x = {kind = "blobs", days = 1, agent = "a"}': "retention.x has an agent, but",
     "runtime.turns = 0": "runtime.turns is 0; a whole number",
     "agent_messages.cooldown = -1": "agent_messages.cooldown is -1; a number of seconds from 0",
-    'agent_messages.on_cooldown = "wait"': 'agent_messages.on_cooldown is "wait"; "refuse" or "delay"',
+    'agent_messages.on_cooldown = "no"': 'agent_messages.on_cooldown is "no"; "refuse" or "delay"',
     "agent_messages.max_messages = 0": "agent_messages.max_messages is 0; a whole number",
     "agent_messages.max_depth = 0": "agent_messages.max_depth is 0; a whole number",
     "agent_messages.max_cost = -1": "agent_messages.max_cost is -1; an amount in US dollars",

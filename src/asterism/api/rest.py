@@ -724,6 +724,12 @@ async def agent_context(call: ApiCall) -> Any:
     return context_view(await call.home.contexts.now(call.path["agent"]))
 
 
+@endpoint("POST", "/agents/{agent}/context/restart", "contexts.restart", answer=ANY)
+async def restart_context(call: ApiCall) -> Any:
+    """Begin a conversation anew: earlier messages leave the context, memory and journal stay."""
+    return await call.home.contexts.restart(call.path["agent"])
+
+
 # -- blocks ----------------------------------------------------------------------------------------
 
 
