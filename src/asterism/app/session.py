@@ -65,7 +65,7 @@ OWN_VERBS = frozenset(
     }
 )
 """Verbs about what a caller came in with, which no token forbids."""
-READING_VERBS = frozenset({"agent.get"})
+READING_VERBS = frozenset({"agent.get", "group.get"})
 """Verbs that belong to talking and are allowed to tokens that may only read."""
 BY_AGENT = frozenset(
     f"{noun}.{verb}"

@@ -7,6 +7,7 @@ a decision with its messages, or neither.
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import orjson
 
 from asterism.config import Settings
-from asterism.errors import TurnLimit
+from asterism.errors import Conflict, TurnLimit
 from asterism.memory.gate.passages import NewPassage, insert_many, prepare_passages
 from asterism.memory.gate.writer import Writer
 from asterism.memory.people import get_person
@@ -435,17 +436,18 @@ class GroupRunner:
         name = turn.channel.removeprefix(AGENT_CHANNEL)
         if await stop_loop(tx, limits, message, group.name, name):
             return
-        item = await messages.put_message(
-            tx,
-            opening.sender_id,
-            message.message_id,
-            message_wire("user", f"[from group {group.name}, in answer to you] {answer}"),
-            MessageOrigin(f"{AGENT_CHANNEL}{group.name}"),
-            now,
-            participants=turn.context.participants.wire(source.audience, source.trust),
-        )
-        if item is not None:
-            await groups.put_agent_message(tx, message)
+        with contextlib.suppress(Conflict):  # it was archived meanwhile, and the turn ends
+            item = await messages.put_message(
+                tx,
+                opening.sender_id,
+                message.message_id,
+                message_wire("user", f"[from group {group.name}, in answer to you] {answer}"),
+                MessageOrigin(f"{AGENT_CHANNEL}{group.name}"),
+                now,
+                participants=turn.context.participants.wire(source.audience, source.trust),
+            )
+            if item is not None:
+                await groups.put_agent_message(tx, message)
 
 
 def _deadline(asked: AskedQuestion, never: int) -> int:
@@ -485,24 +487,28 @@ async def _send(
     external_id = f"{turn.id}/{ask.key}"
     if await messages.accept_once(tx, channel, external_id, message.message_id, ask.agent_id):
         return None
-    item = await messages.put_message(
-        tx,
-        ask.agent_id,
-        message.message_id,
-        message_wire("user", plain(ask.text)),
-        MessageOrigin(channel),
-        message.at_ms,
-        schema=orjson.dumps(ask.schema).decode() if ask.schema is not None else None,
-        participants=turn.context.participants.wire(source.audience, source.trust),
-        announce=False,
-    )
+    gone = "it was deleted"
+    try:
+        item = await messages.put_message(
+            tx,
+            ask.agent_id,
+            message.message_id,
+            message_wire("user", plain(ask.text)),
+            MessageOrigin(channel),
+            message.at_ms,
+            schema=orjson.dumps(ask.schema).decode() if ask.schema is not None else None,
+            participants=turn.context.participants.wire(source.audience, source.trust),
+            announce=False,
+        )
+    except Conflict:  # it was chosen before it was archived
+        item, gone = None, "it is archived"
     if item is not None:
         await groups.put_agent_message(tx, message)
         return item
     said = {
         "key": ask.key,
         "state": "failed",
-        "text": "it was deleted",
+        "text": gone,
         "turn": turn_id_for(message.message_id),
         "trust": source.trust.value,
         "audience": str(source.audience),

@@ -236,11 +236,14 @@ class Runtime:
 
     # -- in ------------------------------------------------------------------------------------
 
-    async def accept(self, message: Message, speaker: str | None = None) -> Receipt:
+    async def accept(
+        self, message: Message, speaker: str | None = None, *, may_decide: bool = True
+    ) -> Receipt:
         """Store a message to an agent, whose id is the target; it will be answered exactly once.
 
         `speaker` is the id of the person who says it in private, where it is known who acts; else
-        the sender names their account, and nobody is the owner.
+        the sender names their account, and nobody is the owner. Without `may_decide` its words
+        answer no question: whoever may not see every agent does that by the verb for it.
         """
         text, images, origin = message.text, message.images, message.origin
         body = message_wire("user", redact(check_text(text)), images)
@@ -248,7 +251,8 @@ class Runtime:
         agent_id = message.target
         message_id, at = new_id("msg"), self._services.clock()
         # Whoever acts as a person answers questions by the verb for it.
-        answer, approvals_here = message.answer if speaker is None else None, self._approvals
+        answer = message.answer if speaker is None and may_decide else None
+        approvals_here = self._approvals
 
         async def work(tx: Connection) -> tuple[InboxItem, bool] | Receipt:
             if answer is not None and approvals_here is not None:
