@@ -56,6 +56,7 @@ CHANGING = [
     (re.compile(r"(kill -9|[Pp]rocess) \d+"), r"\1 PID"),
     (re.compile(r"/\S*asterism-tour-\w+"), "PLACE"),
     (re.compile(r"\b[0-9A-F]{4}-[0-9A-F]{4}\b"), "CANARY"),
+    (re.compile(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]"), "⠋"),
 ]
 # Readable on a light and on a dark page, since it brings its own background.
 THEME = TerminalTheme(
@@ -217,7 +218,11 @@ def recorded(screen: pyte.Screen, first: str = "", last: str = "") -> Recorded:
 def _styled(screen: pyte.Screen, number: int) -> Text:
     text, row = Text(), screen.buffer[number]
     chars = [row[column] for column in range(len(screen.display[number].rstrip()))]
-    for style, run in groupby(chars, _style):
+    shown = "".join(char.data for char in chars)
+    indent = len(shown) - len(shown.lstrip())
+    # As a run of its own, since some viewers drop spaces at the beginning of a run.
+    text.append(shown[:indent], Style(blink=True))
+    for style, run in groupby(chars[indent:], _style):
         text.append("".join(char.data for char in run), style)
     return text
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, timedelta
 from enum import Enum, StrEnum
@@ -63,6 +63,7 @@ def view(value: Any) -> Any:
     return _object_view(value, kind)
 
 
+_MAX_DELETED = 1_000
 _PLAIN = frozenset({type(None), str, int, float, bool})
 
 
@@ -201,6 +202,26 @@ async def agent_names(home: Home) -> dict[str, str]:
         return {each.id: each.name for each in named}
     except NotAllowed:
         return {}
+
+
+async def names_with_deleted(home: Home, ids: Collection[str]) -> dict[str, str]:
+    """Return the names of agents and groups by id, those of deleted agents among `ids` too.
+
+    These stand in the audit log, as long as it has them.
+    """
+    names = await agent_names(home)
+    if all(id in names for id in ids):
+        return names
+    try:
+        deleted = await home.audit.list(kind="agent.deleted", limit=_MAX_DELETED)
+    except NotAllowed:
+        return names
+    gone = {
+        str(event.agent_id): f"{event.body['what']} (deleted)"
+        for event in reversed(deleted)
+        if event.agent_id in ids and event.body and event.body.get("what")
+    }
+    return gone | names
 
 
 async def person_names(home: Home) -> dict[str, str]:

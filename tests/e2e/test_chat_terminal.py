@@ -1,5 +1,6 @@
 """The chat at a real pseudo-terminal: typing, answers, commands, coming back."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -247,6 +248,88 @@ def test_what_was_said_last_is_there_on_return(asterism: Command, model: ModelSe
     assert asterism.json("chat", "--once", "hello")["agent"] == "bea"
     assert asterism.json("chat", "--agent", "aria", "--once", "hello")["agent"] == "aria"
     assert asterism.json("chat", "--once", "hello")["agent"] == "aria"
+
+
+@pytest.mark.promise("M8")
+def test_what_was_kept_is_told_on_return_and_can_be_taken_back(asterism: Command):
+    asterism.configure('model = "demo:guide"\n')
+    asterism.ok("chat", "--once", "Remember that my cat is called Miso.")
+    asterism.ok("chat", "--once", 'call recall {"operation": "insert", "text": "Two keys."}')
+    asterism.ok("block", "edit", "human", "--append", "Typed by the owner.")
+    asterism.ok("schedule", "add", "aster", "2036-01-01T09:00", "Sweep the chimney")
+    with asterism.terminal() as person:
+        person.expect("+ human: My cat is called Miso")
+        person.expect("+ archive: Two keys.")
+        told = " ".join(person.expect("/history for more").split())
+        for part in ("kept 2 lately", "2 lines kept about you", "Sweep the chimney"):
+            assert part in told
+        person.type("/why")
+        person.expect("call of recall")
+        person.type("/undo")
+        person.expect("Took back: Two keys.")
+        person.type("/why")
+        person.expect("call of remember")
+        person.type("/undo")
+        person.expect("Took back: My cat is called Miso")
+        person.type("/undo")
+        person.expect("aster has kept nothing by itself that is still there.")
+        leave(person)
+    assert "Miso" not in asterism.ok("block", "show", "human")
+    assert "Typed by the owner." in asterism.ok("block", "show", "human")
+    assert asterism.json("archive", "list") == []
+
+
+# -- trouble ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.promise("X5")
+def test_a_model_that_is_missing_is_told_with_the_next_move(asterism: Command, tmp_path: Path):
+    asterism.env["ASTERISM_MODELS"] = str(tmp_path / "models")
+    asterism.configure('model = "embedded:qwen2.5-coder-1.5b"\n')
+    with asterism.terminal() as person:
+        person.expect("› ")
+        person.type("hello")
+        told = " ".join(person.expect("model pull qwen2.5-coder-1.5b").split())
+        assert "not on this machine" in told
+        person.type("/model demo:guide")
+        person.expect("aster uses demo:guide from now on.")
+        person.type("hello again")
+        person.expect("demo model built into asterism")
+        leave(person)
+
+
+@pytest.mark.promise("X5")
+def test_a_disk_that_is_full_is_told_and_the_chat_goes_on(asterism: Command, tmp_path: Path):
+    full, place = tmp_path / "full", tmp_path / "site"
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'pip' not in sys.orig_argv:\n"
+        "    import pathlib, apsw\n"
+        "    from tests.torture.disk import MeddledDisk\n"
+        f"    full = pathlib.Path({str(full)!r})\n"
+        "    def meddle(operation, file, data, offset):\n"
+        "        if operation == 'write' and full.exists():\n"
+        "            raise apsw.FullError('database or disk is full')\n"
+        "    disk = MeddledDisk(meddle, default=True)\n"
+    )
+    asterism.env["PYTHONPATH"] = os.pathsep.join([str(place), str(Path(__file__).parents[2])])
+    asterism.configure('model = "demo:guide"\n')
+    with asterism.terminal() as person:
+        person.expect("› ")
+        person.type("hello")
+        person.expect("demo model built into asterism")
+        person.expect("› ")
+        full.touch()
+        person.type("Do you hear me?")
+        told = " ".join(person.expect("this was not written.").split())
+        assert "There is no room left on the disk" in told
+        assert "Free some space and try again" in told
+        full.unlink()
+        person.expect("› ")
+        person.type("and now?")
+        person.expect("demo model built into asterism")
+        leave(person)
 
 
 # -- commands --------------------------------------------------------------------------------------

@@ -584,7 +584,8 @@ def test_something_is_forgotten_with_a_receipt(talked: Command):
     assert "4711-XK" in talked.ok("archive", "list")
     done = talked.run("memory", "forget", "--text", "4711-XK", "--reason", "a secret", "--yes")
     assert done.returncode == 0, done.stderr
-    assert "passages.text" in done.stdout
+    assert "passages.text" not in done.stdout
+    assert "passages  " in done.stdout
     assert "4711" not in done.stdout
     held = [path for path in talked.data.rglob("*") if path.is_file()]
     assert not [path for path in held if b"4711-XK" in path.read_bytes()]

@@ -714,7 +714,7 @@ async def test_consent_to_a_block_is_given_by_the_one_that_its_permission_names(
     write = '[[call:block_edit {"operation": "append", "label": "facts", "content": "Tea."}]]'
     async with open_home(tmp_path) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "facts", permission=permission)
+        await home.blocks.create("aria", "facts", permission=permission, audience="public")
         await home.people.create("bob")
         await home.people.link("bob", "home:bob")
         await home.people.create("anna")

@@ -68,7 +68,7 @@ async def test_a_server_that_cannot_start_is_left_alone_after_a_while(tmp_path: 
     slow = McpBackoff(first=3.0, longest=3.0)
     async with open_servers(tmp_path / "kept", backoff=slow, home=server) as (servers, _):
         for _ in range(5):
-            with pytest.raises(ToolError, match=r"cannot be used.*Its last words: no config found"):
+            with pytest.raises(ToolError, match=r"cannot be used.*Last output: no config found"):
                 await servers.ask("home")
         assert servers.client("home").starts == 1
 

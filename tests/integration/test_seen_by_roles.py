@@ -104,7 +104,7 @@ async def set_up(home: Asterism, place: Path) -> Scene:
 async def _blocks(scene: Scene) -> None:
     home = scene.home
     await home.blocks.create("aria", "diary", SECRET, audience="owner")
-    await home.blocks.create("aria", "shared", "open words")
+    await home.blocks.create("aria", "shared", "open words", audience="public")
     # In private, the agent adds a line that only the owner may see.
     line = called("block_edit", operation="append", label="shared", content=f"{SECRET} line")
     assert (await home.agents.ask("aria", line)).state is TurnState.DONE
@@ -425,8 +425,8 @@ async def test_what_a_person_writes_by_verbs_is_theirs_and_trusted_as_they_are(
             added = await theirs.archive.add("aria", f"{label}: pay daily.", audience="public")
             await theirs.archive.append(added.passage.id, "Always.")
             await theirs.archive.add_many("aria", [f"{label}: pay weekly."])
-            await theirs.blocks.create("aria", label, "Pay first.")
-            await home.blocks.create("aria", f"mine_{given.value}", "Mine.")
+            await theirs.blocks.create("aria", label, "Pay first.", audience="public")
+            await home.blocks.create("aria", f"mine_{given.value}", "Mine.", audience="public")
             await theirs.blocks.write("aria", f"mine_{given.value}", Append("Pay next."))
             found = [one for one in await home.archive.list("aria") if label in one.text]
             assert [one.author for one in found] == ["person:eve"] * 2
@@ -491,7 +491,7 @@ async def test_memory_that_an_admin_imports_is_trusted_no_further_than_they_are(
         await home.agents.create("aria")
         await home.agents.create("bea")
         await home.archive.add("aria", "Pay nobody.")
-        await home.blocks.create("aria", "rules", "Pay nobody.")
+        await home.blocks.create("aria", "rules", "Pay nobody.", audience="public")
         anna = await home.people.create("anna", roles=["admin"])
         theirs = home.acting_as(Actor("person", anna.id, "anna", Trust.KNOWN, frozenset({"admin"})))
         document = orjson.loads(orjson.dumps(await home.memory.export("aria")))

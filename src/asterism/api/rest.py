@@ -755,7 +755,7 @@ class NewBlock(Body):
     description: str = Field("", max_length=10_000)
     limit: int = Field(5_000, ge=1, le=10_000_000)
     permission: Permission = Permission.READ_WRITE
-    audience: str = Field("public", max_length=1_000)
+    audience: str | None = Field(None, max_length=1_000)
     pinned: bool = False
     shared_with: dict[str, Permission] = Field(default_factory=dict)
 

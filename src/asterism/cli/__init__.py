@@ -138,7 +138,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """A self-hosted home for long-lived AI agents. Alone it opens a chat with the first agent."""
+    """A self-hosted home for long-lived AI agents. Alone it opens a chat."""
     del version
     context.obj = options = Options(data, config, json, url=url)
     if context.invoked_subcommand is None:

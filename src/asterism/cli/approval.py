@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -148,11 +149,10 @@ def _rows(details: ApprovalDetails, agent: str) -> list[tuple[str, str]]:
         ),
     ]
     if approval.decided_at_ms is None:
+        # Before it was put to anybody for the first time, this moment has passed.
+        again = approval.next_at_ms is not None and approval.next_at_ms > time.time() * 1000
         rows.append(
-            (
-                "next",
-                f"announced again {local_text(approval.next_at_ms)}" if approval.next_at_ms else "",
-            )
+            ("next", f"announced again {local_text(approval.next_at_ms or 0)}" if again else "")
         )
     else:
         where = f" in {approval.place}" if approval.place else ""

@@ -252,8 +252,10 @@ def _read_content(text: str | None, file: Path | None) -> str:
 
 
 def _written_result(written: Written) -> Result:
+    if written.kind == "merged":
+        told = f"Already stored as {written.passage.id}, which now names this source as well."
+        return Result(written, told)
     what = {
-        "merged": "Already stored",
         "superseded": "Stored; it replaces another",
         "contradicts": "Stored, but it contradicts another",
     }.get(written.kind, written.kind.capitalize())

@@ -7,6 +7,7 @@ import contextlib
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from signal import SIGHUP, SIGTERM
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -14,22 +15,20 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import orjson
 
 from asterism.cli.commands import Options, flag, option
-from asterism.cli.conversation import (
-    CHANNEL,
-    STOPPED,
-    Chat,
-    document_of,
-    read_document,
-    read_image,
-    renew,
-)
-from asterism.cli.group import ask_group, converse
 from asterism.cli.halt import wait_unless_halted
 from asterism.cli.home_thread import HomeThread, home_thread
-from asterism.cli.inputs import Play, Record, read_bytes
+from asterism.cli.inputs import (
+    CHANNEL,
+    FIRST_AGENT,
+    STOPPED,
+    Play,
+    Record,
+    document_of,
+    read_bytes,
+    read_document,
+    renew,
+)
 from asterism.cli.output import note, plural
-from asterism.cli.screen import LiveScreen, Prompt, Screen
-from asterism.cli.setup import FIRST_AGENT, choose_model, fetch_model
 from asterism.cli.terminal import exit_on
 from asterism.cli.turn import outcome_result
 from asterism.errors import AsterismError, HomeLost, InvalidInput
@@ -82,12 +81,18 @@ def chat(
 ) -> Result | None:
     """Talk to an agent or a group. With --once or in a pipe: one message in, its answer out."""
     options = options.with_cassette(record, play)
+    if record is not None:
+        return _recorded(
+            record, lambda: chat(options, agent, group, once, image, file, schema, plain, yes)
+        )
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     if group is not None:
         if agent or image or schema:
             raise InvalidInput(
                 "--group cannot be used with --agent, --image or --schema. Nothing was sent."
             )
+        from asterism.cli.group import ask_group, converse
+
         if once is None and interactive and not options.json:
             asyncio.run(converse(options, group))
             return None
@@ -101,12 +106,14 @@ def chat(
                 "document along. Nothing was sent."
             )
         if play is None:
+            from asterism.cli.setup import choose_model
+
             choose_model(options, yes=yes)
         _converse(options, agent, plain=plain)
         return None
     documents = [read_document(path) for path in file or ()]
     attached: dict[str, Any] = {
-        "images": [read_image(path) for path in image or ()],
+        "images": [read_bytes(path.expanduser()) for path in image or ()],
         "schema": _read_schema(schema) if schema else None,
     }
     if once in (None, "-"):
@@ -117,9 +124,28 @@ def chat(
             documents.append(document_of("standard input", piped))
     if documents:
         attached["documents"] = documents
-    if play is None:
-        fetch_model(options, yes=yes)
+    # A home that was used, and one elsewhere, has its model: setup is not even imported.
+    if play is None and not yes and not _has_model(options):
+        from asterism.cli.setup import fetch_model
+
+        fetch_model(options)
     return _ask_once(options, agent, text, attached)
+
+
+def _recorded(tape: Path, run: Callable[[], Result | None]) -> Result | None:
+    """Run something that is to be recorded, and say so if nothing was."""
+
+    def size() -> int:
+        return tape.stat().st_size if tape.exists() else 0
+
+    before = size()
+    result = run()
+    if size() == before:
+        note(
+            f"Nothing was recorded on {tape}: no request was made to a model. The demo model makes "
+            'none; "asterism model use" chooses another.'
+        )
+    return result
 
 
 # -- one question ------------------------------------------------------------------------------
@@ -131,6 +157,11 @@ def _ask_once(options: Options, agent: str | None, text: str, attached: dict[str
         older = len(thread.home.taken_up)
         if older and not options.json:
             note(f"Continuing {plural(older, 'message')} from before the restart.")
+        if not options.json and who.model_in_use.startswith("embedded:"):
+            from asterism.cli.setup import hint_at_better
+
+            if who.model == "default" and (hint := hint_at_better(who.model_in_use)):
+                note(hint)
         outcome = _answer(thread, who, text, attached)
     return outcome_result(outcome, who.name)
 
@@ -154,6 +185,16 @@ async def _wait(home: Asterism, receipt: Receipt) -> Outcome:
         except HomeLost as lost:
             note(lost.reason)
             await renew(home)
+
+
+def _has_model(options: Options) -> bool:
+    """Tell without a look into the configuration whether a home needs no model to be fetched."""
+    named = ("ASTERISM_NONINTERACTIVE", "ASTERISM_URL")
+    return (
+        options.url is not None
+        or any(os.environ.get(name) for name in named)
+        or any(options.place.glob("asterism.db*"))
+    )
 
 
 def _is_piped() -> bool:
@@ -217,6 +258,9 @@ def _read_schema(path: Path) -> dict[str, Any]:
 
 
 def _converse(options: Options, agent: str | None, *, plain: bool) -> None:
+    from asterism.cli.conversation import Chat
+    from asterism.cli.screen import LiveScreen, Prompt, Screen
+
     if plain or os.environ.get("TERM", "dumb") in ("", "dumb"):
         screen = Screen()
         prompt = Prompt(

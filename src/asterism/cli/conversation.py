@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from asterism.cli.approval import read_limits
-from asterism.cli.inputs import read_bytes
+from asterism.cli.inputs import CHANNEL, STOPPED, read_bytes, read_document, renew
 from asterism.cli.output import Column, ItemTable, Output, Result, one_line, plural, printable
 from asterism.cli.terminal import MAX_ATTEMPTS, EditorFile
 from asterism.errors import AsterismError, HomeLost, InvalidInput, NotFound
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from asterism.types.permissions import ApprovalRecord, Wish
     from asterism.types.turns import AttachedDocument, Entry, Signal, TurnRecord
 
-CHANNEL = "terminal"
-STOPPED = "Stopped."
-MAX_DOCUMENT = 400_000
-"""Characters of a document that go with a message at most."""
 _CHOICES = (
     "y this once · r this recipient · t in this turn · a always up to a limit (a 50, a 3/day) · "
     "n no · d no, say why · e edit first · Enter later"
@@ -43,6 +39,10 @@ _PATIENCE = 1.0
 _LEAVE = frozenset({"exit", "quit", "/exit", "/quit", "/q"})
 _ATTACHED = re.compile(r"(?:^|(?<=\s))@(\S+)")
 _FEW_TURNS = 10
+_FEW_KEPT = 3
+_MAX_PASSAGES = 50
+_PAUSE_MS = 60 * 60 * 1000
+"""Milliseconds without a turn after which another conversation begins."""
 
 
 class ChatPrompt(Protocol):
@@ -69,6 +69,19 @@ class ChatPrompt(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class KeptText:
+    """Something that an agent has put into its memory, and that is still there."""
+
+    where: str
+    """The label of a block, or `archive`."""
+    text: str
+    ref: str
+    """What its origin is asked by: `label:line`, or the id of a passage."""
+    turn_id: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recap:
     """What a person who comes back should know."""
 
@@ -78,6 +91,8 @@ class Recap:
     answer: str
     known: int
     """How many lines the agent has kept about its owner."""
+    kept: tuple[KeptText, ...]
+    """What the agent has kept since the last conversation began, the newest first."""
     schedules: tuple[Schedule, ...]
     waiting: int
     """How many questions of agents wait for an answer."""
@@ -123,8 +138,8 @@ class Chat:
         self._prompt = prompt
         self._shown: set[str] = set()
         """Turns that were followed on the screen."""
-        self._kept: dict[str, Signal] = {}
-        """What was shown as kept and not taken back, by the signal's id."""
+        self._shown_kept: set[str] = set()
+        """The ids of signals that were shown as kept."""
         self._following = ""
         """The turn that is on the screen."""
         self._relayed: ThreadIterator[Signal] | None = None
@@ -191,14 +206,20 @@ class Chat:
             self._screen.quote("› ", recap.message, lines=2)
         if recap.answer:
             self._screen.quote("  ", recap.answer, lines=4)
+        for kept in reversed(recap.kept[:_FEW_KEPT]):
+            self._screen.quote("+ ", f"{kept.where}: {kept.text}", lines=1)
         facts = [f"{ago} ago", plural(recap.turns, "turn")]
+        if recap.kept:
+            facts.append(f"kept {len(recap.kept)} lately (/why, /undo)")
         if recap.known:
             facts.append(f"{plural(recap.known, 'line')} kept about you (/memory)")
         if recap.schedules:
             first = min(recap.schedules, key=lambda schedule: schedule.due_at_ms)
             text = one_line(first.text, 40)
             more = f" and {len(recap.schedules) - 1} more" if len(recap.schedules) > 1 else ""
-            facts.append(f"scheduled {local_minute(first.due_at_ms)}: {text}{more} (/schedule)")
+            due = first.due_at_ms <= time.time() * 1000
+            when = "due now" if due else f"scheduled {local_minute(first.due_at_ms)}"
+            facts.append(f"{when}: {text}{more} (/schedule)")
         waits = plural(recap.waiting, "question") if recap.waiting else "nothing"
         waits += " waits for you" if recap.waiting <= 1 else " wait for you"
         self._screen.note(" · ".join([*facts, waits, "/history for more"]))
@@ -420,9 +441,9 @@ class Chat:
     def _show(self, signal: Signal) -> None:
         """Show a signal; what was kept is shown once, however it was heard of."""
         if signal.kind == "kept":
-            if signal.id in self._kept:
+            if signal.id in self._shown_kept:
                 return
-            self._kept[signal.id] = signal
+            self._shown_kept.add(signal.id)
         self._screen.show(signal)
 
     def _show_watched(self, agent: Agent, signal: Signal) -> None:
@@ -457,33 +478,25 @@ class Chat:
     def _do_why(self, _: str) -> None:
         from asterism.cli.memory import TraceTree
 
-        signal = self._last_kept()
-        where, text = signal.data["where"], signal.data["text"]
-        if where == "human":
-            lines = self._thread.run(self._home.blocks.get(self._agent, where)).lines
-            kept = text.casefold()
-            numbers = [
-                number for number, line in enumerate(lines, 1) if kept in line.text.casefold()
-            ]
-            where = f"{where}:{numbers[0]}" if numbers else where
-        trace = self._thread.run(self._home.memory.why(where, agent=self._agent))
+        kept = self._latest_kept()[0]
+        trace = self._thread.run(self._home.memory.why(kept.ref, agent=self._agent))
         self._show_result(Result(None, TraceTree(trace)))
 
     def _do_undo(self, _: str) -> None:
-        signal = self._last_kept()
-        writes = self._thread.run(self._home.memory.revert_turn(signal.turn_id, by="chat"))
-        for id in [id for id, kept in self._kept.items() if kept.turn_id == signal.turn_id]:
-            del self._kept[id]
-        self._screen.note(f"Took back: {one_line(signal.data['text'], 200)}")
+        kept = self._latest_kept()
+        turn_id = kept[0].turn_id
+        writes = self._thread.run(self._home.memory.revert_turn(turn_id, by="chat"))
+        texts = [item.text for item in reversed(kept) if item.turn_id == turn_id]
+        self._screen.note(f"Took back: {one_line(' · '.join(texts), 200)}")
         for sentence in writes.left:
             self._screen.warn(sentence)
 
-    def _last_kept(self) -> Signal:
-        for signal in reversed(self._kept.values()):
-            if signal.agent_id == self._agent.id:
-                return signal
+    def _latest_kept(self) -> list[KeptText]:
+        """Return what the agent has kept, the newest first, also from before this chat."""
+        if kept := self._thread.run(_kept_texts(self._home, self._agent)):
+            return kept
         raise NotFound(
-            f"{self._agent.name} has kept nothing since you opened this chat. "
+            f"{self._agent.name} has kept nothing by itself that is still there. "
             "/memory shows what it knows."
         )
 
@@ -587,7 +600,7 @@ class Chat:
         name, _, text = rest.partition(" ")
         if not name:
             raise InvalidInput("Write which image to show, as in /image photo.png What is this?")
-        self._send(text.strip() or "What do you see?", images=[read_image(Path(name))])
+        self._send(text.strip() or "What do you see?", images=[read_bytes(Path(name).expanduser())])
 
     def _do_edit(self, text: str) -> None:
         draft = EditorFile("message", ".md", text)
@@ -684,29 +697,59 @@ class Chat:
 # -- what is read of the home ----------------------------------------------------------------------
 
 
-async def renew(home: Asterism) -> None:
-    """Go on with whoever has the home open now; if nobody has, in this process."""
-    from asterism.client import RemoteHome
-
-    if isinstance(home, RemoteHome):
-        await home.renew()
-
-
 async def _recap(home: Asterism, agent: Agent) -> Recap:
     latest = next(iter(await home.turns.list(agent, limit=1)), None)
     message, answer = await _exchange(home, latest) if latest is not None else ("", "")
     blocks = await home.blocks.list(agent) if latest is not None else []
     known = sum(len(seen.lines) for seen in blocks if seen.block.label == "human")
+    kept: list[KeptText] = []
+    if latest is not None:
+        since = _conversation_start(await home.turns.list(agent, limit=_FEW_TURNS))
+        kept = [item for item in await _kept_texts(home, agent) if item.at_ms >= since]
     return Recap(
         await home.turns.count(agent) if latest is not None else 0,
         latest,
         message,
         answer,
         known,
+        tuple(kept),
         tuple(await home.schedules.list(agent)) if latest is not None else (),
         len(await home.approvals.list()),
         await home.halts.current(),
     )
+
+
+def _conversation_start(turns: Sequence[TurnRecord]) -> int:
+    """Return when the latest conversation began, as far as its turns are given, newest first."""
+    began = turns[0].opened_at_ms
+    for turn in turns[1:]:
+        if began - turn.opened_at_ms > _PAUSE_MS:
+            break
+        began = turn.opened_at_ms
+    return began
+
+
+async def _kept_texts(home: Asterism, agent: Agent) -> list[KeptText]:
+    """Return what an agent itself has put into blocks and archive in turns, the newest first."""
+    author = f"agent:{agent.name}"
+    kept: list[KeptText] = []
+    for seen in await home.blocks.list(agent):
+        for number, (line, edits) in enumerate(await home.blocks.blame(agent, seen.name), 1):
+            own = [edit for edit in edits if edit.author == author and _is_turn(edit.turn_id)]
+            if own and line.text.strip():
+                ref, turn_id = f"{seen.name}:{number}", own[-1].turn_id or ""
+                text = printable(line.text.strip())
+                kept.append(KeptText(seen.name, text, ref, turn_id, own[-1].at_ms))
+    for passage in await home.archive.list(agent, limit=_MAX_PASSAGES):
+        if passage.author == author and _is_turn(passage.turn_id):
+            text, turn_id = printable(passage.text), passage.turn_id or ""
+            kept.append(KeptText("archive", text, passage.id, turn_id, passage.known_from_ms))
+    return sorted(kept, key=lambda item: item.at_ms)[::-1]
+
+
+def _is_turn(id: str | None) -> bool:
+    """Tell whether a change was made in a turn, and not by taking one back."""
+    return id is not None and id.startswith("turn_")
 
 
 async def _exchanges(home: Asterism, agent: Agent, count: int) -> list[tuple[TurnRecord, str, str]]:
@@ -786,33 +829,6 @@ def _halted(halt: Halt, command: str) -> str:
 
 
 # -- what goes with a message ----------------------------------------------------------------------
-
-
-def read_image(path: Path) -> bytes:
-    """Return the bytes of a file."""
-    return read_bytes(path.expanduser())
-
-
-def read_document(path: Path) -> AttachedDocument:
-    """Read a document with the readers that sources use; of a long one, its beginning."""
-    from asterism.sources.readers import DocumentRefused, read
-
-    path = path.expanduser()
-    try:
-        text = "\n\n".join(piece.text for piece in read(path))
-    except DocumentRefused as error:
-        raise InvalidInput(f"{error.reason} Nothing was sent.") from None
-    if not text.strip():
-        raise InvalidInput(f"{path.name!r} has no text that can be read. Nothing was sent.")
-    return document_of(path.name, text)
-
-
-def document_of(name: str, text: str) -> AttachedDocument:
-    """Return a text as a document that goes with a message, cut if it is too long."""
-    from asterism.types.turns import AttachedDocument
-
-    name = printable(name).replace("\n", " ")
-    return AttachedDocument(name, text[:MAX_DOCUMENT], max(0, len(text) - MAX_DOCUMENT))
 
 
 def _attached_in(text: str) -> list[AttachedDocument]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -453,5 +454,5 @@ async def _check_server(home: Asterism, server: McpServerStatus, offline: bool) 
     refused = [offer for offer in server.tools if offer.refused and not offer.excluded]
     if not refused:
         return CheckResult("mcp", OK, text)
-    remedy = f'"asterism mcp tools {server.name}" shows why.'
+    remedy = f'"asterism mcp tools {shlex.quote(server.name)}" shows why.'
     return CheckResult("mcp", LOOK, f"{text}; {plural(len(refused), 'tool')} not offered", remedy)

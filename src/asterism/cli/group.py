@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -90,7 +91,7 @@ async def create(
     following = (
         f'"asterism chat --group {made.name}" opens a chat.'
         if made.members
-        else f'"asterism group add member {made.name} AGENT" adds an agent.'
+        else f'"asterism group add member {shlex.quote(made.name)} AGENT" adds an agent.'
     )
     count = plural(len(made.members), "member")
     return Result(
@@ -209,7 +210,9 @@ async def show(home: Asterism, name: Name) -> Result:
         Column("weight", lambda each: f"{each.weight:g}", least=80),
         Column("active", lambda each: "yes" if each.active else "no"),
     ]
-    empty = f'It has no members. "asterism group add member {found.name} AGENT" adds one.'
+    empty = (
+        f'It has no members. "asterism group add member {shlex.quote(found.name)} AGENT" adds one.'
+    )
     return Result(group_view(found), Grid(rows), ItemTable(columns, found.members, empty))
 
 

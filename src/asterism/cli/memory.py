@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -411,6 +412,65 @@ def _quote(text: str) -> str:
     return f'"{one_line(text, _MAX_QUOTE)}"'
 
 
+_PLACES = {
+    "accepted": "messages",
+    "accounts": "accounts of people",
+    "agent_messages": "messages between agents",
+    "agents": "agents",
+    "alerts": "alerts",
+    "approvals": "approvals",
+    "blobs": "images",
+    "block history": "history of blocks",
+    "block_edits": "history of blocks",
+    "block_eras": "history of blocks",
+    "block_replicas": "replicas of blocks",
+    "blocks": "blocks",
+    "charges": "spending",
+    "documents": "documents",
+    "embeddings": "search index",
+    "entries": "messages, replies and results",
+    "epochs": "contexts",
+    "events": "audit log",
+    "grants": "grants",
+    "group_members": "groups",
+    "groups": "groups",
+    "halts": "halts",
+    "idempotency_keys": "answers of the API",
+    "inbox": "messages",
+    "notices": "notices",
+    "outbox": "deliveries",
+    "passage_edits": "history of passages",
+    "passages": "passages",
+    "persons": "people",
+    "postings": "search index",
+    "registered_tools": "registered tools",
+    "room_members": "rooms",
+    "schedules": "schedules",
+    "secrets": "keys",
+    "segments": "search index",
+    "source_agents": "sources",
+    "sources": "sources",
+    "summaries": "summaries",
+    "tokens": "tokens",
+    "tombstones": "receipts",
+    "totals": "spending",
+    "turns": "turns",
+    "users": "users",
+}
+"""What people call the tables that a receipt counts in; files have their names."""
+
+
+def _by_name(places: Mapping[str, int]) -> Counter[str]:
+    """Return how often something was found, by what people call the places."""
+    named = Counter[str]()
+    for place, count in places.items():
+        *copy, table = place.removesuffix(f".{place.rpartition('.')[2]}").split(".")
+        name = _PLACES.get(place) or _PLACES.get(table) or place
+        # A copy of the tables in PostgreSQL, from before an upgrade, is a schema of its own.
+        named[f"{name} in {copy[0]}" if copy and name != place else name] += count
+    return named
+
+
 def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
     """Yield what was found where, and what could not be reached."""
     if receipt.places:
@@ -418,9 +478,9 @@ def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
             Column("found in", lambda row: row[0], prose=True),
             Column("times", lambda row: f"{row[1]:,}"),
         ]
-        yield ItemTable(columns, list(receipt.places.items()))
+        yield ItemTable(columns, sorted(_by_name(receipt.places).items()))
         yield ""
-    times, places = plural(receipt.count, "time"), plural(len(receipt.places), "place")
+    times, places = plural(receipt.count, "time"), plural(len(_by_name(receipt.places)), "place")
     total = f"Found {times} in {places}, and forgotten" if receipt.count else "Found nowhere"
     yield f"{total}. Receipt {receipt.id}, {local_text(receipt.at_ms)}."
     if receipt.summaries:
@@ -428,7 +488,7 @@ def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
             f"Emptied: {len(receipt.summaries):,} of the summaries, since it is unknown which of "
             "their words came from it."
         )
-    for place, count in receipt.names.items():
+    for place, count in _by_name(receipt.names).items():
         yield f"Left: a name or an address in {place} holds it ({count:,})."
     for sentence in receipt.unreached:
         yield f"Not reached: {sentence}"
@@ -510,5 +570,5 @@ async def import_memory(
     lines = [f"{verb} {what}{merged}."]
     if report.people:
         lines.append(f"Strangers now, without an account: {', '.join(report.people)}.")
-    lines += [f"Not imported: {sentence}" for sentence in report.left]
+    lines += report.left
     return Result(report, *lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,9 @@ async def list_rules(home: Asterism, agent: AgentArgument) -> Result:
         Column("kind", lambda row: row[1].kind.value),
         Column("what its model reads", lambda row: str(row[1]), prose=True),
     ]
-    empty = f'{agent} has no rules. "asterism rule add {agent} TOOL KIND" gives it one.'
+    empty = (
+        f'{agent} has no rules. "asterism rule add {shlex.quote(agent)} TOOL KIND" gives it one.'
+    )
     return Result([rule_view(*row) for row in rules], ItemTable(columns, rules, empty))
 
 

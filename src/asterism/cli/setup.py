@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import Options, flag, open_home, option
-from asterism.cli.inputs import number_of
+from asterism.cli.inputs import FIRST_AGENT, number_of
 from asterism.cli.model import fetch
 from asterism.cli.output import Grid, Output, Result, console, one_line
 from asterism.cli.terminal import (
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from asterism.models.embedded.weights import ModelWeights
     from asterism.types.agents import AgentRecord
 
-FIRST_AGENT = "aster"
 _NONE = "none"
 _DEMO_HINT = (
     "The chat opens with the demo model, which is not a real language model; "
@@ -460,21 +459,17 @@ def choose_model(options: Options, *, yes: bool) -> None:
         _save(options, chosen)
 
 
-def fetch_model(options: Options, *, yes: bool) -> None:
-    """Fetch a model for a new home that has none, where nobody can be asked.
+def fetch_model(options: Options) -> None:
+    """Fetch a model for a new home that has none or the smallest, where nobody can be asked.
 
     What is going on is told on standard error: standard output is for the answer.
     """
-    if yes or any(options.place.glob("asterism.db*")):
-        return
-    if options.url or os.environ.get("ASTERISM_NONINTERACTIVE") or os.environ.get("ASTERISM_URL"):
-        return
     from asterism.config import load
 
     settings = load(options.place, options.config, os.environ)
-    if settings.store.url is not None or not settings.default_model.startswith("demo:"):
+    if settings.store.url is not None or settings.model is not None:
         return
-    if settings.model is not None:
+    if not (settings.default_model.startswith("demo:") or _is_smallest(settings.default_model)):
         return
     from asterism.app.discovery import discover
 
@@ -482,6 +477,34 @@ def fetch_model(options: Options, *, yes: bool) -> None:
         chosen = _embedded(asyncio.run(discover(os.environ)))
         if chosen is not None:
             _save(options, chosen)
+
+
+def _is_smallest(model: str) -> bool:
+    """Tell whether a model is the smallest embedded one, which talks poorly."""
+    from asterism.config.vendors import EMBEDDED
+
+    vendor, _, name = model.partition(":")
+    if vendor != EMBEDDED:
+        return False
+    from asterism.models.embedded.weights import manifest
+
+    return name == min(manifest().values(), key=lambda weights: weights.size).name
+
+
+def hint_at_better(model: str) -> str:
+    """Return a sentence on what is recommended instead of the smallest model; else nothing."""
+    if not _is_smallest(model):
+        return ""
+    from asterism.models.embedded.weights import format_bytes, machine_memory, manifest
+
+    for weights in manifest().values():
+        if weights.recommended and weights.fits(machine_memory()):
+            return (
+                f"{model} is the smallest model and often wrong; {weights.name} is recommended: "
+                f'"asterism model pull {weights.name}" gets it ({format_bytes(weights.size)}), and '
+                f'"asterism model use embedded:{weights.name}" makes it the default.'
+            )
+    return ""
 
 
 def _settings_for(model: AvailableModel) -> dict[Key, object]:
@@ -551,17 +574,19 @@ def _fetched(embedded: dict[str, AvailableModel], smallest: ModelWeights) -> Ava
             asyncio.run(fetch(weights.name))
         except KeyboardInterrupt:
             if (spare := embedded.get(smallest.name)) is not None and spare.ready:
-                say(
-                    f"Skipped; the downloaded part is kept. {spare.name} is here meanwhile.",
-                    WARNING_STYLE,
-                )
-                return spare
+                hint = hint_at_better(spare.model)
+                say(f"Skipped; the downloaded part is kept. {hint}".rstrip(), WARNING_STYLE)
+                return None  # nothing is written, so that what is fetched later is used
             say(f"Skipped; the downloaded part is kept. {_DEMO_HINT}", WARNING_STYLE)
             return None
         except AsterismError as error:
             say(error.message, WARNING_STYLE)
         else:
-            return embedded.get(weights.name)
+            offer = embedded.get(weights.name)
+            if offer is None or weights is best:
+                return offer
+            say(hint_at_better(offer.model), WARNING_STYLE)
+            return None  # nothing is written, so that what is fetched later is used
     say(_DEMO_HINT, WARNING_STYLE)
     say(_TOUR_HINT)
     return None

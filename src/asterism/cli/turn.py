@@ -16,9 +16,9 @@ from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plura
 from asterism.errors import Conflict
 from asterism.times import duration_text, local_clock, local_short, local_text
 from asterism.views import (
-    agent_names,
     entry_view,
     is_begun,
+    names_with_deleted,
     outcome_view,
     read_body,
     turn_view,
@@ -46,7 +46,7 @@ async def list_turns(
     """Show the latest turns, newest first; waiting turns come before them."""
     waiting = await _waiting(home, agent)
     turns = [*waiting, *await home.turns.list(agent, limit=limit)][:limit]
-    agents = await agent_names(home)
+    agents = await names_with_deleted(home, {turn.agent_id for turn in turns})
     columns: list[Column[TurnRecord]] = [
         Column("turn", lambda turn: turn.id),
         Column("agent", lambda turn: agents.get(turn.agent_id, turn.agent_id), prose=True),
@@ -71,11 +71,12 @@ async def list_turns(
 @command(app, "show", example="turn show turn_01a1e1816e200a50fe5dea5c", readonly=True)
 async def show(home: Asterism, turn: TurnId) -> Result:
     """Show what happened in a turn, entry by entry."""
-    agents, entries = await agent_names(home), list["Entry"]()
+    entries = list["Entry"]()
     waiting = (record for record in await _waiting(home, None) if record.id == turn)
     record = next(waiting, None)
     if record is None:
         record, entries = await home.turns.get(turn)
+    agents = await names_with_deleted(home, {record.agent_id})
     who = agents.get(record.agent_id, record.agent_id)
     story = ["", Grid(list(_timeline(record, entries, who)))] if entries else []
     return Result(

@@ -13,7 +13,7 @@ from asterism.types.turns import MARK, Call, Reply, Usage, without_stamp
 if TYPE_CHECKING:
     from asterism.ports import Emit, ModelRequest
 
-CALL = re.compile(r"^\s*call\s+([\w.-]+)\s*(\{.*)?$", re.DOTALL)
+CALL = re.compile(r"^\s*(?:\[scheduled for [^\]]*\]\s*)?call\s+([\w.-]+)\s*(\{.*)?$", re.DOTALL)
 ORDER = re.compile(r"^[^\w\n]*call\s+([\w.-]+)\s*(\{.*\})?[ \t]*$", re.MULTILINE)
 WORD = re.compile(r"\s*\S+\s*")
 

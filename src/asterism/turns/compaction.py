@@ -346,6 +346,8 @@ async def _ask(
     profile = services.models.profile(models[0])
     if profile.compact:
         return None  # it reads too slowly to be waited for
+    if models[0].startswith("demo:"):
+        return None  # it is not a language model: what it says of a conversation is no summary
     window = profile.window or services.settings.current.context.tokens
     text, made_by = "", ""
     try:
