@@ -38,9 +38,9 @@ async def test_a_group_over_the_rest_api(tmp_path: Path):
         )
         assert answer.json()["text"].startswith("Decision: reject.")
         again = await client.post(
-            "/api/groups/board/messages", json={"text": "x"}, headers={"idempotency-key": "k"}
+            "/api/groups/board/ask", json={"text": "Shall we?"}, headers={"idempotency-key": "k"}
         )
-        assert again.json()["duplicate"] is True
+        assert again.json()["turn_id"] == answer.json()["turn_id"]
         streamed = events(
             (await client.post("/api/groups/board/stream", json={"text": "And now?"})).text
         )

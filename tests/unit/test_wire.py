@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, cast, get_type_hints
 
 import pytest
@@ -217,39 +219,11 @@ def declared_verbs() -> dict[str, Callable[..., Any]]:
 
 
 def noun_class(noun: "cached_property[Any]") -> type[Any]:
-    from asterism.app import (
-        archive,
-        audit,
-        backups,
-        blocks,
-        configuration,
-        contexts,
-        keys,
-        mcp,
-        memory,
-        people,
-        rules,
-        sources,
-        tools,
-        turns,
-    )
+    import asterism.app
 
-    modules = (
-        archive,
-        audit,
-        backups,
-        blocks,
-        configuration,
-        contexts,
-        keys,
-        mcp,
-        memory,
-        people,
-        rules,
-        sources,
-        tools,
-        turns,
-    )
+    modules = [
+        import_module(f"asterism.app.{found.name}") for found in iter_modules(asterism.app.__path__)
+    ]
     names: dict[str, Any] = {
         name: kind for module in modules for name, kind in vars(module).items()
     }
