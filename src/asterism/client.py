@@ -37,6 +37,7 @@ STREAMS = frozenset(
         "approvals.stream_decision",
         "audit.export",
         "groups.stream",
+        "groups.watch",
         "turns.follow",
         "turns.stream_results",
     }
