@@ -54,8 +54,9 @@ NOUNS = (
     *("outbox", "schedules", "spending", "tokens", "users", "config", "groups"),
 )
 WAITING = (
-    *("agents.ask", "turns.wait", "agents.stream", "groups.ask", "groups.stream"),
+    *("agents.ask", "turns.wait", "agents.stream"),
     *("approvals.stream_decision", "turns.follow", "agents.watch"),
+    *("groups.ask", "groups.stream", "groups.watch"),
 )
 LEFT_OUT = {
     # A server of others, and a browser to log in with.
@@ -155,6 +156,12 @@ class Scene:
             "remaining": anna,
             "merged": ben,
             "account": "discord:anna",
+            "room": "discord:kitchen",
+            "arguments": {},
+            "group": team.id,
+            "groups.get.name": team.id,
+            "groups.create.name": "pair",
+            "groups.ensure.name": "pair",
             "label": "human",
             "write": Append("more"),
             "text": "some words",

@@ -623,7 +623,7 @@ async def test_backups_are_of_the_server_and_its_owner_alone(tmp_path: Path):
                     ("POST", "/api/backups"),
                     ("POST", "/api/backups/x/verify"),
                 ):
-                    body = None if method == "GET" else {}
+                    body: Any = None if method == "GET" else {}
                     answer = await client.request(method, path, json=body, headers=headers)
                     assert answer.status_code == 403, (path, answer.text)
         assert await home.backups.list() == []

@@ -322,7 +322,7 @@ def _chosen(
         return tuple(tools), _named(choice)
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = _object(choice.get("allowed_tools") or choice)
-        listed = allowed.get("tools") or []
+        listed: Any = allowed.get("tools") or []
         if not isinstance(listed, list):
             _refuse("tool_choice", "tools of allowed_tools is a list of tools.")
         names = {_named(tool) for tool in cast("list[Any]", listed)}
