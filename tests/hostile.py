@@ -51,10 +51,10 @@ OF_ANY_ENGINE = [told for told, value in HOSTILE.items() if isinstance(value, st
 NOUNS = (
     *("blocks", "archive", "people", "grants", "approvals", "keys", "search", "memory", "contexts"),
     *("audit", "sources", "rules", "tools", "halts", "mcp", "agents", "turns", "notices"),
-    *("outbox", "schedules", "spending", "tokens", "users", "config"),
+    *("outbox", "schedules", "spending", "tokens", "users", "config", "groups"),
 )
 WAITING = (
-    *("agents.ask", "turns.wait", "agents.stream"),
+    *("agents.ask", "turns.wait", "agents.stream", "groups.ask", "groups.stream"),
     *("approvals.stream_decision", "turns.follow", "agents.watch"),
 )
 LEFT_OUT = {
@@ -140,8 +140,14 @@ class Scene:
         grant = await home.grants.give("shell", agent="aria")
         receipt = await home.agents.send("aria", "hello")
         await home.keys.set("stored", "value-of-a-key-1")
+        group = await home.groups.create("team", members=[aria])
         fits: dict[str, Any] = {
             "agent": aria,
+            "group": group.id,
+            "groups.get.name": group.id,
+            "groups.create.name": "others",
+            "groups.ensure.name": group.name,
+            "pattern": "round_robin",
             "agents.warm.agent": await home.agents.get(aria),
             "target": bo,
             "name": aria,

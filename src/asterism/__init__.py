@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from asterism.app.agents import Agent
     from asterism.app.backups import verify_backup
     from asterism.app.blocks import AgentBlock
+    from asterism.app.groups import Group
     from asterism.app.home import Asterism, Home
     from asterism.app.restore import restore_backup
     from asterism.app.templates import TemplateItem, TemplateReport, apply_template
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         JudgementKind,
         Model,
         ModelRequest,
+        Pattern,
         ProcessorCall,
         ProcessorNote,
         TurnView,
@@ -53,6 +55,17 @@ if TYPE_CHECKING:
         RuleKind,
         Schedule,
         Trust,
+    )
+    from asterism.types.groups import (
+        AskedQuestion,
+        GroupActivity,
+        GroupDecision,
+        GroupEvent,
+        GroupMember,
+        GroupRecord,
+        GroupState,
+        MemberQuestion,
+        Role,
     )
     from asterism.types.memory import (
         Append,
@@ -95,6 +108,7 @@ _MODULES = {
     "app.agents": "Agent",
     "app.backups": "verify_backup",
     "app.blocks": "AgentBlock",
+    "app.groups": "Group",
     "app.home": "Asterism Home",
     "app.restore": "restore_backup",
     "app.templates": "TemplateItem TemplateReport apply_template",
@@ -104,13 +118,15 @@ _MODULES = {
     "gate": "Allow Ask Gate",
     "models.cassette": "settings_to_play",
     "permissions": "Actor",
-    "ports": "Channel Emit Judgement JudgementKind Model ModelRequest ProcessorCall"
+    "ports": "Channel Emit Judgement JudgementKind Model ModelRequest Pattern ProcessorCall"
     " ProcessorNote TurnView",
     "telemetry.logs": "JsonLines TurnFilter",
     "telemetry.redaction": "RedactingStream add_secret",
     "tools.tool": "NOT_HAPPENED Decision NothingFound Tool ToolContext tool",
     "types.agents": "Account AgentRecord Audience Limits Participants Person Rule RuleKind"
     " Schedule Trust",
+    "types.groups": "AskedQuestion GroupActivity GroupDecision GroupEvent GroupMember GroupRecord"
+    " GroupState MemberQuestion Role",
     "types.memory": "Append Block BlockType Describe Passage Patch Permission Replace Restore"
     " SetField SetText Share Undo",
     "types.permissions": "Effect Grant ToolEffect",
@@ -132,6 +148,7 @@ __all__ = [
     "Append",
     "Approval",
     "Ask",
+    "AskedQuestion",
     "Asterism",
     "AsterismError",
     "AttachedDocument",
@@ -151,6 +168,13 @@ __all__ = [
     "Emit",
     "Gate",
     "Grant",
+    "Group",
+    "GroupActivity",
+    "GroupDecision",
+    "GroupEvent",
+    "GroupMember",
+    "GroupRecord",
+    "GroupState",
     "Hit",
     "Home",
     "InvalidInput",
@@ -158,6 +182,7 @@ __all__ = [
     "Judgement",
     "JudgementKind",
     "Limits",
+    "MemberQuestion",
     "Message",
     "MessageOrigin",
     "Model",
@@ -172,6 +197,7 @@ __all__ = [
     "Passage",
     "PastMessage",
     "Patch",
+    "Pattern",
     "Permission",
     "Person",
     "ProcessorCall",
@@ -182,6 +208,7 @@ __all__ = [
     "Reply",
     "Restore",
     "RetrySafety",
+    "Role",
     "Rule",
     "RuleKind",
     "Schedule",

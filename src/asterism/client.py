@@ -20,6 +20,7 @@ from asterism.wire import FILE, MAX_FRAME, connect, decode, decode_error, encode
 
 SYNC = frozenset(
     {
+        "groups.patterns",
         "keys.get",
         "keys.has",
         "keys.place",

@@ -447,6 +447,17 @@ class ModelServer:
     def next(self, *faults: Fault | Raw | None) -> None:
         self._server.next(*faults)
 
+    def every(self, fault: Fault | Raw | None) -> None:
+        """Meet all requests with this from now on."""
+        self._server.every = fault
+
+    def requests_about(self, text: str) -> int:
+        """How often an answer to a message was asked for."""
+        spoken = [
+            [each for each in body["messages"] if each["role"] == "user"] for body in self.bodies
+        ]
+        return sum(bool(said) and text in str(said[-1]["content"]) for said in spoken)
+
     def demand(self, key: str) -> None:
         """Refuse requests without this key from now on."""
         self._server.key = key

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import httpx
 import pytest
 from starlette.requests import Request
 
@@ -462,7 +463,10 @@ async def test_no_endpoint_lets_anybody_in_without_a_token(tmp_path: Path):
             answer = await client.request(method, path)
             assert answer.status_code == 401, (method, path)
             assert answer.headers["www-authenticate"] == "Bearer"
-            assert answer.json()["type"] == "not-authenticated"
+            if path.startswith("/openai/"):
+                assert answer.json()["error"]["code"] == "invalid_api_key"
+            else:
+                assert answer.json()["type"] == "not-authenticated"
         for path in ("/health", "/ready", "/metrics", "/api/openapi.json", "/api/docs"):
             assert (await client.get(path)).status_code == 200, path
 
@@ -486,8 +490,9 @@ async def test_each_endpoint_is_refused_without_the_right_role(tmp_path: Path, r
             if one.verb == OPEN or one.verb.removeprefix("users.") in ("current", "log_out"):
                 continue  # about what a caller came with, which everybody may know and end
             act, _ = getattr(method, "verb", (None, ""))
-            # To look an agent up belongs to talking, and is allowed to who may read.
-            if act in _ACTS[role] or one.verb == "agents.get" or one.media != JSON:
+            # To look one up belongs to talking, and is allowed to who may read.
+            looks_up = one.verb in ("agents.get", "groups.get")
+            if act in _ACTS[role] or looks_up or one.media != JSON:
                 continue
             path = re.sub(r"{\w+}", "x", f"/api{one.path}")
             body = json.dumps(example(one)) if one.body is not None else None
@@ -501,7 +506,9 @@ def example(one: ApiEndpoint) -> dict[str, Any]:
     """The least that an endpoint takes."""
     assert one.body is not None
     values: dict[str, Any] = {
+        "agent": "x",
         "name": "y",
+        "agent": "x",
         "text": "hello",
         "messages": [{"role": "user", "text": "hi"}],
         "operation": "append",
@@ -573,3 +580,79 @@ async def test_who_is_in_which_room(tmp_path: Path):
         reader = (await home.tokens.create("reader", role="viewer")).secret
         headers = {"authorization": f"Bearer {reader}"}
         assert (await client.get("/api/rooms", headers=headers)).json()["items"] == []
+
+
+@pytest.mark.promise("A1", "A6")
+async def test_backups_are_made_listed_and_verified(tmp_path: Path):
+    async with open_home(tmp_path) as home, api_client(home) as client:
+        await home.agents.create("aria")
+        made = await client.post("/api/backups", json={"note": "before the move"})
+        assert made.status_code == 201, made.text
+        name = made.json()["name"]
+        assert (made.json()["kind"], made.json()["encrypted"]) == ("manual", False)
+        (listed,) = (await client.get("/api/backups")).json()["items"]
+        assert (listed["name"], listed["note"]) == (name, "before the move")
+        report = await client.post(f"/api/backups/{name}/verify", json={})
+        assert report.status_code == 200, report.text
+        assert report.json()["backup"]["name"] == name
+        assert report.json()["contents"]["agents"] == 1
+        secret = await client.post("/api/backups", json={"passphrase": "eleven green bottles"})
+        path = f"/api/backups/{secret.json()['name']}/verify"
+        assert (await client.post(path, json={})).status_code == 422
+        wrong = await client.post(path, json={"passphrase": "ten green bottles"})
+        assert (wrong.status_code, wrong.json()["type"]) == (422, "backup.passphrase")
+        right = await client.post(path, json={"passphrase": "eleven green bottles"})
+        assert right.status_code == 200
+        for other in ("nothing", "..%2Fasterism.db", "%2Fetc%2Fpasswd"):
+            unknown = await client.post(f"/api/backups/{other}/verify", json={})
+            assert unknown.status_code == 404, unknown.text
+        os.truncate(made.json()["path"], made.json()["size"] - 100)
+        cut = await client.post(f"/api/backups/{name}/verify", json={})
+        assert (cut.status_code, "cut off" in cut.json()["detail"]) == (422, True)
+
+
+@pytest.mark.promise("X1")
+async def test_backups_are_of_the_server_and_its_owner_alone(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        await home.constellations.ensure("guests")
+        guest = (await home.tokens.create("guest", constellation="guests")).secret
+        async with api_client(home, "operator") as client:
+            given = [{}, {"authorization": f"Bearer {guest}"}]
+            for headers in given:
+                for method, path in (
+                    ("GET", "/api/backups"),
+                    ("POST", "/api/backups"),
+                    ("POST", "/api/backups/x/verify"),
+                ):
+                    body = None if method == "GET" else {}
+                    answer = await client.request(method, path, json=body, headers=headers)
+                    assert answer.status_code == 403, (path, answer.text)
+        assert await home.backups.list() == []
+
+
+@pytest.mark.promise("A1", "T5")
+async def test_a_group_is_streamed_and_watched(tmp_path: Path):
+    """What happens in a group's turn is told to who asked, and later to who comes back."""
+    async with open_home(tmp_path) as home, served(home) as (url, secret):
+        await home.agents.create("aria")
+        await home.groups.create("team", members=["aria"])
+        headers = {"authorization": f"Bearer {secret}"}
+        async with (
+            asyncio.timeout(30),
+            httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as client,
+        ):
+            answer = await client.post("/api/groups/team/stream", json={"text": "hello"})
+            assert answer.status_code == 200, answer.text
+            asked = events(answer.text)
+            assert [each["event"] for each in asked][-1] == "ended"
+            again = {"last-event-id": asked[0]["id"]}
+            told: list[str] = []
+            async with client.stream("GET", "/api/groups/team/events", headers=again) as answer:
+                assert answer.status_code == 200
+                async for line in answer.aiter_lines():
+                    told.append(line)
+                    if line == "event: ended":
+                        break
+            kinds = [line.removeprefix("event: ") for line in told if line.startswith("event: ")]
+            assert kinds[-1] == "ended"
+            assert (await client.get("/api/groups/nobody/events")).status_code == 404

@@ -22,8 +22,8 @@ from tests.integration.test_api import open_home, served
 
 WITHOUT_ENDPOINT = {
     "another endpoint says the same": """
-        agents.ensure approvals.answered approvals.get archive.search home.check home.counts
-        home.metrics tokens.get turns.unfinished turns.wait turns.waiting
+        agents.ensure approvals.answered approvals.get archive.search groups.ensure home.check
+        home.counts home.metrics tokens.get turns.unfinished turns.wait turns.waiting
     """,
     "a part of the OpenAI and MCP endpoints, the channels or the login": """
         approvals.answer approvals.stream_decision tokens.current tokens.revoke_current
@@ -45,7 +45,7 @@ WITHOUT_ENDPOINT = {
         archive.add_many archive.tag audit.autonomy audit.names blocks.blame blocks.diff
         blocks.editable blocks.shares blocks.updates blocks.version_at contexts.compact memory.as_of
         memory.fork memory.written_by people.set_roles people.set_trust rules.add rules.remove
-        spending.caps
+        groups.patterns spending.caps turns.cost turns.count
     """,
 }
 """Verbs that REST does not have, by why."""

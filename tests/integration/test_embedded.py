@@ -114,6 +114,10 @@ class Pieces:
         self.begun = asyncio.Event()
 
     def __call__(self, kind: str, piece: str) -> None:
+        if kind == "reading":
+            done, _, total = piece.partition("/")
+            assert 0 <= int(done) <= int(total)
+            return
         assert kind == "text"
         self.all.append(piece)
         self.begun.set()

@@ -1,5 +1,6 @@
 """The planning tools on both engines: durable, for the owner alone, undone, forgotten, exported."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,8 +18,9 @@ from asterism.memory.gate import blocks as gate
 from asterism.store import agents, messages
 from asterism.store.database import Connection, Database
 from asterism.testing.clock import ManualClock
+from asterism.testing.scripted import ScriptedModel
 from asterism.times import to_ms, zone_named
-from asterism.tools.planning import TOOLS
+from asterism.tools.planning import TOOLS, records, tasks
 from asterism.tools.tool import NeedsApproval, Tool, Toolbox, ToolContext
 from asterism.types.agents import (
     OWNER,
@@ -343,6 +345,30 @@ async def test_energy_is_logged_with_its_time_and_trends_come_of_it(scene: Scene
     assert "States: neutral 8." in told
 
 
+async def test_old_notes_and_finished_tasks_make_room(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_ROWS", 5)
+    monkeypatch.setattr(records, "_SPARE_ROWS", 3)
+    monkeypatch.setattr(tasks, "MAX_ROWS", 5)
+    for number in range(12):
+        scene.now = NINE + number * MINUTE
+        await scene.call("energy", operation="log", level=1 + number % 10, note=f"note {number}")
+        lines = (await scene.text("energy")).splitlines()
+        assert len(lines) <= 8
+        assert f"note {number} " in lines[-1]
+        assert lines[-1].startswith("2026-11-16T09:")
+    for number in range(5):
+        await scene.task("add", f"Task {number}")
+    with pytest.raises(ToolError, match="open tasks, and no more than 5 are kept"):
+        await scene.task("add", "One more")
+    await scene.task("done", "2", minutes=5)
+    await scene.task("add", "One more")
+    assert [line[4:10] for line in (await scene.text("tasks")).splitlines()] == [
+        *("Task 0", "Task 2", "Task 3", "Task 4", "One mo"),
+    ]
+
+
 # -- in a home: messages that come, and what becomes of them ---------------------------------------
 
 
@@ -410,6 +436,36 @@ async def test_what_falls_due_in_quiet_hours_comes_once_when_they_end(tmp_path: 
         assert entry.due_at_ms == NINE + 25 * 60 * MINUTE
 
 
+@pytest.mark.promise("T3")
+async def test_a_reminder_that_a_crash_interrupts_is_counted_once(tmp_path: Path) -> None:
+    clock, stuck = ManualClock(NINE), asyncio.Event()
+
+    class Stuck(ScriptedModel):
+        async def complete(self, request: Any, emit: Any = None) -> Any:
+            if heard(request)[-1]["role"] == "tool":
+                stuck.set()
+                await asyncio.Event().wait()
+            return await obedient().complete(request, emit)
+
+    async with open_home(tmp_path, clock=clock, settings=IN_UTC) as home:
+        await home.agents.create("aria", tools=TOOL_NAMES)
+        add = call("habit", operation="add", habit="drink water", when="every 2 hours")
+        await home.agents.ask("aria", add)
+        (first,) = await home.schedules.list("aria")
+    clock.now = first.due_at_ms
+    async with open_home(tmp_path, Stuck(), clock=clock, settings=IN_UTC, grace=0) as home:
+        async with asyncio.timeout(20):
+            await stuck.wait()  # the reminder is counted, and no word is said yet
+    clock.now += 5 * MINUTE
+    async with open_home(tmp_path, clock=clock, settings=IN_UTC) as home:
+        await turns_over(home, 2)
+        (second,) = await home.schedules.list("aria")
+        assert second.due_at_ms == first.due_at_ms + 2 * 60 * MINUTE
+        habits = (await home.blocks.get("aria", "habits")).block.text
+        assert "reminded: 2026-11-16T10:00:00Z" in habits
+        assert "ignored" not in habits
+
+
 async def test_where_was_i_finds_the_work_before_the_interruption(tmp_path: Path) -> None:
     clock, model = ManualClock(NINE), obedient()
     async with open_home(tmp_path, model, clock=clock, settings=IN_UTC) as home:
@@ -448,6 +504,9 @@ async def test_planning_is_forgotten_with_its_words(tmp_path: Path) -> None:
         )
         (tasks,) = [one for one in await home.blocks.list("aria") if one.block.label == "tasks"]
         assert "Zebulonia" in tasks.block.text
+        exported = orjson.dumps(await home.memory.export("aria"), default=str).decode()
+        assert "Meet Zebulonia" in exported
+        assert "ring Zebulonia" in exported
         await home.memory.forget(Forgetting(texts=("Zebulonia",)))
         for seen in await home.blocks.list():
             assert "Zebulonia" not in seen.block.text

@@ -387,3 +387,35 @@ async def test_a_week_with_the_template_for_adhd(tmp_path: Path, engine: str, da
         assert "takes cards only" in told
         assert "Renew the passport" in told
         assert "parrot" not in told
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_reminder_that_was_asked_for_in_the_group_comes(
+    tmp_path: Path, engine: str
+) -> None:
+    habit = {"operation": "add", "habit": "drink water", "when": "every 2 hours"}
+    add = calls(("habit", orjson.dumps(habit).decode()))
+    give = calls(("delegate", '{"to": "care", "task": "Remind of water every two hours."}'))
+
+    def play(request: ModelRequest) -> Reply | str:
+        name, last = who(request), text_of(request.messages[-1])
+        if name == "care":
+            if last.startswith("Remind your owner of this"):
+                return "A glass of water?"
+            return "It is planned." if last.startswith("Added habit") else add
+        if last.startswith("Given to care"):
+            return "I asked care."
+        return "Water it is." if "It is planned." in last else give
+
+    clock = ManualClock(to_ms(MONDAY))
+    async with a_home(engine, tmp_path, ScriptedModel.from_rule(play), clock=clock) as home:
+        await apply_template(home, "adhd", schedules=False)
+        assert (await home.groups.ask("support", "Remind me to drink.")).text == "Water it is."
+        (planned,) = await home.schedules.list("care")
+        clock.now = planned.due_at_ms
+        await Week(home, clock, ScriptedModel()).settle()
+        newest, *_ = await home.turns.list("care", limit=1)
+        assert newest.state is TurnState.DONE
+        _, entries = await home.turns.get(newest.id)
+        assert any(b"A glass of water?" in entry.body for entry in entries)
+        assert [item for item in await home.outbox.list() if item.state == "dead"] == []

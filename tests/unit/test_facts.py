@@ -17,7 +17,7 @@ from asterism.memory.keep import (
     looks_secret,
     may_ask_to_keep,
     put_right,
-    told_to_speaker,
+    to_second_person,
 )
 
 DATA = Path(__file__).parents[1] / "data"
@@ -338,4 +338,4 @@ def test_what_has_changed_is_put_right(said: str, correction: str, right: str):
     ],
 )
 def test_a_statement_is_told_to_whoever_made_it(statement: str, told: str | None):
-    assert told_to_speaker(statement) == told
+    assert to_second_person(statement) == told

@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 
 from asterism.errors import (
     AsterismError,
+    BackupError,
     BadRequest,
     BudgetReached,
     Changed,
@@ -293,23 +294,55 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
-        is_valid = scope.get("state", {}).get(STILL_VALID)
-        sending = asyncio.ensure_future(super().__call__(scope, receive, send))
-        checking = asyncio.ensure_future(_until_invalid(is_valid))
+        answer = super().__call__
         try:
-            await asyncio.wait({sending, checking}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-                return
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await send_while_valid(scope, send, lambda send: answer(scope, receive, send))
         finally:
-            sending.cancel()
-            checking.cancel()
-            await asyncio.gather(sending, checking, return_exceptions=True)
             # Else it would go on until somebody collects it.
             await cast("AsyncGenerator[bytes, None]", self.body_iterator).aclose()
+
+
+async def send_while_valid(
+    scope: Scope, send: Send, answer: Callable[[Send], Awaitable[None]]
+) -> None:
+    """Send an answer that may take long, for as long as whoever asked may have it.
+
+    Args:
+        scope: The request, whose state says whether its token or session is valid still.
+        send: Where the answer goes.
+        answer: Sends it to where it is told.
+    """
+    has_begun = False
+
+    async def send_noted(message: Message) -> None:
+        nonlocal has_begun
+        has_begun = True
+        await send(message)
+
+    state = scope.get("state", {})
+    sending = asyncio.ensure_future(answer(send_noted))
+    checking = asyncio.ensure_future(_until_invalid(state.get(STILL_VALID)))
+    try:
+        await asyncio.wait({sending, checking}, return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+            return
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        if has_begun:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        ended = NotAuthenticated("The token or the session has ended. Log in again.")
+        refusal = problem_answer(ended, state.get("request_id", ""))
+        await refusal(scope, _nothing_more, send)
+    finally:
+        sending.cancel()
+        checking.cancel()
+        await asyncio.gather(sending, checking, return_exceptions=True)
+
+
+async def _nothing_more() -> Message:
+    return {"type": "http.disconnect"}
 
 
 async def _until_invalid(is_valid: Callable[[], Awaitable[bool]] | None) -> None:
@@ -349,6 +382,7 @@ STATUS: tuple[tuple[type[AsterismError], int], ...] = (
     (NotAllowed, 403),
     (OtherVersion, 409),
     (ConfigError, 422),
+    (BackupError, 422),
     (BudgetReached, 402),
     (StoreUnavailable, 503),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import orjson
@@ -29,6 +30,7 @@ from asterism.api.endpoints import (
 from asterism.api.shapes import ANY, ItemsOf, Shape, list_of
 from asterism.app.alerts import Alert
 from asterism.app.authentication import AccessToken, Caller
+from asterism.app.backups import Backup, BackupReport
 from asterism.app.configuration import ConfigCheck
 from asterism.app.constellations import Constellation
 from asterism.app.home import HomeStatus
@@ -602,7 +604,17 @@ async def ask_group(call: ApiCall) -> Any:
 async def stream_group_message(call: ApiCall) -> Any:
     """Hand in a message to a group and stream its decisions and what members say."""
     group = await call.home.groups.get(call.path["group"])
-    return events_of(call.home.groups.stream(group, call.body.text, **_own_id(call)))
+    signals = call.home.groups.stream(group, call.body.text, **_own_id(call))
+    return await events_of(signals, patience=_FIRST_SIGNAL)
+
+
+@endpoint("GET", "/groups/{group}/events", "groups.watch", media=EVENTS)
+async def watch_group(call: ApiCall) -> Any:
+    """Stream what happens in all turns of a group, from Last-Event-ID on."""
+    after = call.header("last-event-id")
+    group = await call.home.groups.get(call.path["group"])
+    signals = call.home.groups.watch(group, after=after)
+    return await events_of(signals, first_id="" if after else id_at(now_ms()))
 
 
 @endpoint(
@@ -722,6 +734,12 @@ async def revert_turn(call: ApiCall) -> Any:
 async def agent_context(call: ApiCall) -> Any:
     """Return what a model would be shown if a message came now."""
     return context_view(await call.home.contexts.now(call.path["agent"]))
+
+
+@endpoint("POST", "/agents/{agent}/context/restart", "contexts.restart", answer=ANY)
+async def restart_context(call: ApiCall) -> Any:
+    """Begin a conversation anew: earlier messages leave the context, memory and journal stay."""
+    return await call.home.contexts.restart(call.path["agent"])
 
 
 # -- blocks ----------------------------------------------------------------------------------------
@@ -1891,6 +1909,71 @@ async def check_config(call: ApiCall) -> Any:
 async def reload_config(call: ApiCall) -> Any:
     """Read the configuration file again."""
     return await call.home.config.reload()
+
+
+# -- backups ---------------------------------------------------------------------------------------
+
+
+class NewBackup(Body):
+    """A backup that is to be made in `backups.directory`."""
+
+    note: str = Field("", max_length=1_000, description="What it is for.")
+    passphrase: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1_000,
+        description="Encrypt it with this; None: with `backups.passphrase`, if that is set.",
+    )
+
+
+class BackupPassphrase(Body):
+    """What opens a backup that is encrypted."""
+
+    passphrase: str | None = Field(
+        None, min_length=1, max_length=1_000, description="None: `backups.passphrase` is tried."
+    )
+
+
+BACKUP = Shape("BackupOfHome", Backup, name=str)
+
+
+def _backup_view(backup: Backup) -> dict[str, Any]:
+    return {**view(backup), "name": Path(backup.path).name}
+
+
+@endpoint("GET", "/backups", "backups.list", answer=list_of(BACKUP))
+async def list_backups(call: ApiCall) -> Any:
+    """List the backups in `backups.directory` and the copies from before upgrades."""
+    found = await call.home.backups.list()
+    return {"items": [_backup_view(backup) for backup in found], "next": None}
+
+
+@endpoint("POST", "/backups", "backups.create", body=NewBackup, answer=BACKUP, status=201)
+async def create_backup(call: ApiCall) -> Any:
+    """Make a backup of everything that makes up the home, while turns go on."""
+    new: NewBackup = call.body
+    made = await call.home.backups.create(note=new.note, passphrase=new.passphrase)
+    return _backup_view(made)
+
+
+@endpoint(
+    "POST",
+    "/backups/{backup}/verify",
+    "backups.verify",
+    body=BackupPassphrase,
+    answer=Shape("BackupReportOfHome", BackupReport, backup=BACKUP),
+    keyed=False,
+)
+async def verify_backup(call: ApiCall) -> Any:
+    """Read all of a backup, open its database in a temporary place, and check both."""
+    name = call.path["backup"]
+    found = [each for each in await call.home.backups.list() if Path(each.path).name == name]
+    if not found:
+        raise NotFound(
+            f"There is no backup {name[:100]!r}. GET /api/backups lists them. Nothing was done."
+        )
+    report = await call.home.backups.verify(found[0].path, call.body.passphrase)
+    return {**view(report), "backup": _backup_view(report.backup)}
 
 
 # -- tokens and users ------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from asterism.api.endpoints import (
 )
 from asterism.api.idempotency import answer_once
 from asterism.api.limits import ANSWER_HEADERS, Limiter, Origins, RateLimit
-from asterism.api.openai import openai_routes
+from asterism.api.openai import OpenAIErrors, openai_routes
 from asterism.api.openapi import document, page
 from asterism.api.requests import EndedRequests, ObservedRequests, ServerStop
 from asterism.api.rest import ENDPOINTS
@@ -262,7 +262,7 @@ class HttpApplication:
             Route("/ready", self._ready),
             Route("/metrics", self._metrics),
             Mount("/api", app=self._guarded(rest_application())),
-            Mount("/openai/v1", app=self._guarded(Router(routes=openai_routes()))),
+            Mount("/openai/v1", app=OpenAIErrors(self._guarded(Router(routes=openai_routes())))),
         ]
         if self._mcp is not None:
             routes.append(Route("/mcp", self._guarded(self._mcp), methods=_ALL_METHODS))

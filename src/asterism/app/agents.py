@@ -501,7 +501,9 @@ class Agents:
             _checked_client(client) if client is not None else None,
             None if repeat_seconds is None else int(repeat_seconds * 1000),
         )
-        receipt = await self._engine.runtime.accept(message, speaker)
+        receipt = await self._engine.runtime.accept(
+            message, speaker, may_decide=self._session.only_agents is None
+        )
         if channel == "api" and receipt.duplicate and receipt.agent_id != message.target:
             raise Conflict(
                 f"A message with the id {external_id!r} was handed to another agent before (turn "
@@ -576,6 +578,17 @@ class Agents:
         before `after` may be told again.
         """
         agent_id = ALL_AGENTS if agent is None else await self._session.id_of(agent)
+        async with contextlib.aclosing(self._signals_of(agent_id, after)) as signals:
+            async for signal in signals:
+                yield signal
+
+    @property
+    def signals(self) -> Callable[[str, str | None], AsyncGenerator[Signal, None]]:
+        """Yields the signals of an agent or a group by its id, for verbs that have checked it."""
+        return self._signals_of
+
+    async def _signals_of(self, agent_id: str, after: str | None) -> AsyncGenerator[Signal, None]:
+        """Yield the signals of the turns of an agent or a group that the actor may see."""
         hub, visible = self._engine.hub, set[str]()
         while True:
             told: set[str] = set()

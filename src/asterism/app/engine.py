@@ -58,7 +58,7 @@ from asterism.turns.turn import TurnServices
 from asterism.types.agents import Participants, Trust, json_blob
 from asterism.types.memory import TOMBSTONES
 from asterism.types.search import Query, SearchResult
-from asterism.types.turns import Delivery
+from asterism.types.turns import Delivery, InboxItem
 
 if TYPE_CHECKING:
     from asterism.app.mcp import McpServers
@@ -127,13 +127,15 @@ class Engine:
         )
         self.approvals = self._make_approvals()
         self.patterns: dict[str, Pattern] = {}
-        runner = GroupRunner(self.pattern, clock, self._stop_turn, lambda: self.settings)
+        runner = GroupRunner(
+            self.pattern, clock, self._stop_turn, lambda: self.settings, self._wake_member
+        )
         self.runtime = Runtime(
             self.services,
             delivered=self.outbox.kick,
             ended=self.indexing.kick,
             approvals=self.approvals,
-            take_group_turn=runner.take_turn,
+            group_turns=runner,
         )
         self.groups = GroupPump(database, clock, self.pattern, self.wake)
         self.session = Session(
@@ -180,6 +182,9 @@ class Engine:
         if made is None:
             made = self.patterns[name] = plugins.load("patterns", name)()
         return made
+
+    def _wake_member(self, item: InboxItem, *, has_passages: bool) -> None:
+        self.runtime.wake_member(item, has_passages=has_passages)
 
     async def _stop_turn(self, turn_id: str, reason: str) -> None:
         await self.runtime.stop_anywhere(turn_id, reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any
 
@@ -36,6 +36,8 @@ from asterism.types.turns import (
     text_of,
 )
 
+SignalsOf = Callable[[str, str | None], AsyncGenerator[Signal, None]]
+"""Yields the signals of the turns of an agent or a group, given by its id, after a signal."""
 MAX_MEMBERS = 200
 MAX_WEIGHT = 1_000.0
 _RECORD_FIELDS = tuple(each.name for each in fields(GroupRecord))
@@ -94,14 +96,16 @@ class Group(GroupRecord):
     send=Act.TALK,
     ask=Act.TALK,
     stream=Act.TALK,
+    watch=Act.READ,
     transcript=Act.READ,
 )
 class Groups:
     """The groups of a home: made, talked to, changed and taken out of service."""
 
-    def __init__(self, engine: Engine, session: Session) -> None:
+    def __init__(self, engine: Engine, session: Session, signals: SignalsOf) -> None:
         self._engine = engine
         self._session = session
+        self._signals = signals
 
     # -- which there are -------------------------------------------------------------------------
 
@@ -113,7 +117,9 @@ class Groups:
             self._bind(record)
             for record in records
             if session.only_agents is None
-            or all(session.sees_agent(member.agent_id) for member in record.members)
+            or (
+                record.members and all(session.sees_agent(each.agent_id) for each in record.members)
+            )
         ]
 
     async def get(self, name: str) -> Group:
@@ -429,7 +435,7 @@ class Groups:
                 message, and not a new one; None: for ever.
         """
         session, speaker = self._session, None
-        record = await self._group(group)
+        group_id = group.id if isinstance(group, GroupRecord) else (await self._group(group)).id
         if not session.is_owner:
             if channel != "api" or sender or reply_to or room or present:
                 raise InvalidInput(
@@ -439,7 +445,7 @@ class Groups:
             speaker = session.actor.id
             external_id = f"{speaker}:{external_id}" if external_id is not None else None
         message = Message(
-            record.id,
+            group_id,
             (text, *map(image, images)),
             MessageOrigin(channel, sender, reply_to, room),
             external_id,
@@ -469,6 +475,15 @@ class Groups:
                 lambda: self.send(record, text, **options),
             )
         ) as signals:
+            async for signal in signals:
+                yield signal
+
+    async def watch(
+        self, group: GroupRecord | str, *, after: str | None = None
+    ) -> AsyncGenerator[Signal, None]:
+        """Yield the signals of all turns of a group after the signal `after`, as for an agent."""
+        record = await self._group(group)
+        async with contextlib.aclosing(self._signals(record.id, after)) as signals:
             async for signal in signals:
                 yield signal
 

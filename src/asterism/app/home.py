@@ -134,7 +134,7 @@ class Home:
         """The groups of agents: `await home.groups.create("board", pattern="voting")`."""
         from asterism.app.groups import Groups
 
-        return Groups(self._engine, self._session)
+        return Groups(self._engine, self._session, self.agents.signals)
 
     @cached_property
     def turns(self) -> Turns:
@@ -397,6 +397,13 @@ def nouns() -> frozenset[str]:
 def actor_of(home: Home) -> Actor:
     """Return who acts in a home."""
     return home._session.actor  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a home has nouns only
+
+
+def agents_of(home: Home) -> frozenset[str]:
+    """Return the ids of the only agents that exist in a home for whoever acts; none: all do."""
+    # The home of another process is the owner's, and has no such limit.
+    session: Session | None = vars(home).get("_session")
+    return (session.only_agents if session is not None else None) or frozenset()
 
 
 class Asterism(Home):

@@ -65,7 +65,7 @@ OWN_VERBS = frozenset(
     }
 )
 """Verbs about what a caller came in with, which no token forbids."""
-READING_VERBS = frozenset({"agent.get"})
+READING_VERBS = frozenset({"agent.get", "group.get"})
 """Verbs that belong to talking and are allowed to tokens that may only read."""
 BY_AGENT = frozenset(
     f"{noun}.{verb}"
@@ -339,13 +339,13 @@ class Session:
             # A program elsewhere can write any id into a record, also one of another constellation.
             if self._is_made_here(agent) or self.is_loaded(agent_id):
                 return agent_id
-            if await self.database.read(lambda tx: agents.is_agent_of(tx, agent_id)):
+            if await self.database.read(lambda tx: agents.is_agent_of(tx, agent_id), brief=True):
                 return agent_id
         return (await self.agent(agent)).id
 
     def _is_made_here(self, agent: AgentRecord) -> bool:
         """Tell whether a record is an agent that this home has handed out."""
-        session: Session | None = getattr(getattr(agent, "_parts", None), "session", None)
+        session: Session | None = getattr(getattr(agent, "_agents", None), "_session", None)
         return session is not None and session.database is self.database
 
     async def agent_id(self, agent: AgentRecord | str | None) -> str:

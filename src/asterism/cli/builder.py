@@ -57,9 +57,7 @@ class TextField:
         try:
             self.check(self.text.strip())
         except AsterismError as error:
-            return error.message.removesuffix(" Nothing was changed.").removesuffix(
-                " Nothing was created."
-            )
+            return error.reason
         return ""
 
 

@@ -86,8 +86,8 @@ async def list_tasks(
         Column("title", _title, prose=True),
         Column("state", lambda row: _state(row, now)),
         Column("kind", lambda row: str(row.get("kind") or ""), least=90),
-        Column("estimate", lambda row: _minutes(row, "estimate")),
-        Column("usually", lambda row: _usually(row, times)),
+        Column("estimate", lambda row: _minutes(row, "estimate"), least=80),
+        Column("usually", lambda row: _usually(row, times), least=64),
     ]
     empty = "No task is open. Tell an agent with the tool task what is on your mind."
     more = [f"{plural(len(finished), 'task')} done."] if finished else []
@@ -239,7 +239,8 @@ class _TimesChart:
             screen.print(line, soft_wrap=True)
         screen.print(Text("█ as estimated  ▒ longer  ░ shorter", "dim"))
         out.line()
-        out.line(f"All tasks take {self.factor:.1f} times their estimates ({len(self.times)}).")
+        count = plural(len(self.times), "task")
+        out.line(f"All tasks take {self.factor:.1f} times their estimates ({count}).")
         for kind, learned in self.kinds.items():
             out.line(f"{kind}: {learned['factor']:.1f} times ({learned['tasks']}).")
 

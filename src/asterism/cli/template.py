@@ -113,8 +113,10 @@ def _summary(report: TemplateReport) -> list[str]:
     if not report.new:
         return ["All of it was there already. Nothing was changed."]
     lines = [f"Created {made}." if made else "Completed what was missing."]
-    first = next(item.name for item in report.items if item.kind == "agent")
-    lines.append(f'"asterism chat --agent {first}" opens a chat.')
+    # A group, if there is one, is whom to talk to.
+    kind = "group" if any(item.kind == "group" for item in report.items) else "agent"
+    first = next(item.name for item in report.items if item.kind == kind)
+    lines.append(f'"asterism chat --{kind} {first}" opens a chat.')
     if report.start:
         lines.append(f"To begin: {report.start}")
     return lines

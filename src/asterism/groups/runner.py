@@ -7,21 +7,23 @@ a decision with its messages, or neither.
 
 from __future__ import annotations
 
+import contextlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from asterism.config import Settings
-from asterism.errors import TurnLimit
+from asterism.errors import Conflict, TurnLimit
 from asterism.memory.gate.passages import NewPassage, insert_many, prepare_passages
 from asterism.memory.gate.writer import Writer
 from asterism.memory.people import get_person
 from asterism.permissions import SYSTEM, Actor
 from asterism.ports import Clock, Pattern, WatchingPattern
 from asterism.records import dataclass
-from asterism.store import groups, journal, messages
+from asterism.store import groups, journal, messages, passages
 from asterism.store.database import Connection, Database
 from asterism.store.groups import AgentMessage
 from asterism.tools.builtin.send import stop_loop
@@ -61,6 +63,7 @@ BY_PATTERN = "asterism:groups"
 """Who is named as the model of a group's answer."""
 _DECISION, _ASK, _DELEGATION = "decision/", "ask/", "delegation/"
 _MAX_DUE = 100
+_MAX_SHOWN = 4_096
 _MAX_HEARD = 8_000
 """Characters of an exchange that an observer is told."""
 _LOOK_AGAIN = 5_000
@@ -132,6 +135,14 @@ def _delegation(said: Mapping[str, Any]) -> Delegation:
     return Delegation(said["key"], said["by"], said["task"], said.get("to", ""))
 
 
+class WakeMember(Protocol):
+    """Puts the lane of a member to work that got a question."""
+
+    def __call__(self, item: InboxItem, *, has_passages: bool) -> None:
+        """Take the item as committed, and know whether its agent has passages."""
+        ...
+
+
 class GroupRunner:
     """Takes turns of groups as far as they go."""
 
@@ -141,14 +152,34 @@ class GroupRunner:
         clock: Clock,
         stop: Callable[[str, str], Awaitable[Any]],
         settings: Callable[[], Settings],
+        wake: WakeMember,
     ) -> None:
-        """Make it; `pattern` returns a pattern by name, `stop` ends the turn of a member."""
+        """Make it.
+
+        Args:
+            pattern: Returns a pattern by its name.
+            clock: Milliseconds since 1970.
+            stop: Ends the turn of a member.
+            settings: Returns the settings in use.
+            wake: Puts the lane of a member to work that got a question.
+        """
         self._pattern = pattern
         self._clock = clock
         self._stop = stop
         self._settings = settings
+        self._wake = wake
+        self._sent: dict[str, list[tuple[InboxItem, bool]]] = {}
+        """What was put into inboxes of members by a write under way, by the group's turn."""
+        self._shown: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """The answers that watchers were shown, by turn and question; the latest of them."""
 
-    async def take_turn(self, turn: Turn, results: Sequence[InboxItem]) -> Outcome | None:
+    async def read(self, tx: Connection, group_id: str) -> GroupRecord | None:
+        """Return a group as it is now."""
+        return await groups.by_id(tx, group_id)
+
+    async def take_turn(
+        self, turn: Turn, group: GroupRecord, results: Sequence[InboxItem]
+    ) -> Outcome | None:
         """Take in what members have said, decide, and write what follows; None: it waits."""
         now = self._clock()
         names = {asked.key: asked.name for asked in read_turn(turn.recorded).asked}
@@ -164,7 +195,7 @@ class GroupRunner:
         late = self._time_out(turn, found, now)
         if late:
             found = read_turn(turn.recorded)
-        group, speaker = await turn.live.database.read(lambda tx: _read_group(tx, turn))
+        speaker = await _speaker(turn)
         if found.decisions >= MAX_DECISIONS:
             raise TurnLimit(f"the pattern {group.pattern} made {found.decisions} decisions.")
         pattern = self._pattern(group.pattern)
@@ -179,7 +210,7 @@ class GroupRunner:
             found.notes,
         )
         decision = pattern.decide(state)
-        outcome = await self._carry_out(turn, pattern, state, found, decision)
+        outcome = await self._carry_out(turn, pattern, state, found, decision, late=bool(late))
         await self._stop_members(late, "The time for the answer is over.")
         cancelled = [asked for asked in found.asked if asked.key in decision.cancel]
         await self._stop_members(cancelled, "The group needs no answer any more.")
@@ -207,7 +238,12 @@ class GroupRunner:
         turn.context.learn(label)
         turn.stage(EntryKind.ONCE, f"{key}/outcome", item.body, meta=meta, at=item.at_ms)
         told = {"member": names.get(said["key"], ""), "state": said["state"], "text": said["text"]}
-        turn.publish("member", told)
+        shown = (turn.id, said["key"])
+        if shown not in self._shown:
+            self._shown[shown] = None
+            turn.publish("member", told)
+        if len(self._shown) > _MAX_SHOWN:
+            self._shown.popitem(last=False)
 
     def _time_out(self, turn: Turn, found: GroupTurn, now: int) -> list[AskedQuestion]:
         """Stage the end of questions whose time is over; return them."""
@@ -234,6 +270,8 @@ class GroupRunner:
         state: GroupState,
         found: GroupTurn,
         decision: GroupDecision,
+        *,
+        late: bool,
     ) -> Outcome | None:
         asks = [ask for ask in decision.asks if state.find(ask.key) is None]
         changes = bool(asks) or decision.ends or bool(decision.notes) or bool(decision.cancel)
@@ -253,7 +291,16 @@ class GroupRunner:
             if len(parked) == len(open_asks):
                 questions = [f"{asked.name}: {asked.answer}" for asked in parked]
                 return await turn.park(questions, asked_elsewhere=True)
-        await turn.flush()
+            answers_only = all(draft.key.endswith("/outcome") for draft in turn.staged)
+            if answers_only and not changes and not late:
+                # What members have said stays in the inbox until something follows from it.
+                return None
+        try:
+            await turn.flush()
+        finally:
+            # Also where the turn is stopped meanwhile: the write goes on without it.
+            for item, has_passages in self._sent.pop(turn.id, ()):
+                self._wake(item, has_passages=has_passages)
         return None
 
     def _record(
@@ -301,16 +348,15 @@ class GroupRunner:
 
         async def write(tx: Connection) -> None:
             thread, depth = await _thread_of(tx, turn)
+            items: list[tuple[InboxItem, bool]] = []
             for ask, message_id in sent:
-                await _send(
-                    tx,
-                    turn,
-                    group,
-                    ask,
-                    AgentMessage(
-                        message_id, group.id, ask.agent_id, thread, depth, turn.id, ask.key, now
-                    ),
+                message = AgentMessage(
+                    message_id, group.id, ask.agent_id, thread, depth, turn.id, ask.key, now
                 )
+                item = await _send(tx, turn, group, ask, message)
+                if item is not None:
+                    items.append((item, await passages.has_any(tx, ask.agent_id)))
+            self._sent[turn.id] = items
             await groups.keep(tx, group.id, decision.memory, wake_at)
 
         turn.write_beside(write)
@@ -390,17 +436,18 @@ class GroupRunner:
         name = turn.channel.removeprefix(AGENT_CHANNEL)
         if await stop_loop(tx, limits, message, group.name, name):
             return
-        item = await messages.put_message(
-            tx,
-            opening.sender_id,
-            message.message_id,
-            message_wire("user", f"[from group {group.name}, in answer to you] {answer}"),
-            MessageOrigin(f"{AGENT_CHANNEL}{group.name}"),
-            now,
-            participants=turn.context.participants.wire(source.audience, source.trust),
-        )
-        if item is not None:
-            await groups.put_agent_message(tx, message)
+        with contextlib.suppress(Conflict):  # it was archived meanwhile, and the turn ends
+            item = await messages.put_message(
+                tx,
+                opening.sender_id,
+                message.message_id,
+                message_wire("user", f"[from group {group.name}, in answer to you] {answer}"),
+                MessageOrigin(f"{AGENT_CHANNEL}{group.name}"),
+                now,
+                participants=turn.context.participants.wire(source.audience, source.trust),
+            )
+            if item is not None:
+                await groups.put_agent_message(tx, message)
 
 
 def _deadline(asked: AskedQuestion, never: int) -> int:
@@ -415,17 +462,15 @@ async def _take(tx: Connection, items: Sequence[InboxItem]) -> None:
         await messages.take(tx, item)
 
 
-async def _read_group(tx: Connection, turn: Turn) -> tuple[GroupRecord, str]:
-    """Return the group of a turn as it is now, and who has spoken, in words."""
-    group = await groups.by_id(tx, turn.agent.id)
-    assert group is not None
+async def _speaker(turn: Turn) -> str:
+    """Return who has opened a turn, in words."""
     if turn.channel.startswith(AGENT_CHANNEL):
-        return group, f"the agent {turn.channel.removeprefix(AGENT_CHANNEL)}"
+        return f"the agent {turn.channel.removeprefix(AGENT_CHANNEL)}"
     first = turn.context.participants.people[0].person_id
     if first == OWNER:
-        return group, "your owner"
-    person = await get_person(tx, first)
-    return group, person.name if person is not None else "somebody unknown"
+        return "your owner"
+    person = await turn.live.database.read(lambda tx: get_person(tx, first))
+    return person.name if person is not None else "somebody unknown"
 
 
 async def _thread_of(tx: Connection, turn: Turn) -> tuple[str, int]:
@@ -436,29 +481,34 @@ async def _thread_of(tx: Connection, turn: Turn) -> tuple[str, int]:
 
 async def _send(
     tx: Connection, turn: Turn, group: GroupRecord, ask: MemberQuestion, message: AgentMessage
-) -> None:
+) -> InboxItem | None:
     """Put a question into the inbox of a member, once; that it is gone is told to the group."""
     channel, source = f"{GROUP_CHANNEL}{group.name}", turn.source
     external_id = f"{turn.id}/{ask.key}"
     if await messages.accept_once(tx, channel, external_id, message.message_id, ask.agent_id):
-        return
-    item = await messages.put_message(
-        tx,
-        ask.agent_id,
-        message.message_id,
-        message_wire("user", plain(ask.text)),
-        MessageOrigin(channel),
-        message.at_ms,
-        schema=orjson.dumps(ask.schema).decode() if ask.schema is not None else None,
-        participants=turn.context.participants.wire(source.audience, source.trust),
-    )
+        return None
+    gone = "it was deleted"
+    try:
+        item = await messages.put_message(
+            tx,
+            ask.agent_id,
+            message.message_id,
+            message_wire("user", plain(ask.text)),
+            MessageOrigin(channel),
+            message.at_ms,
+            schema=orjson.dumps(ask.schema).decode() if ask.schema is not None else None,
+            participants=turn.context.participants.wire(source.audience, source.trust),
+            announce=False,
+        )
+    except Conflict:  # it was chosen before it was archived
+        item, gone = None, "it is archived"
     if item is not None:
         await groups.put_agent_message(tx, message)
-        return
+        return item
     said = {
         "key": ask.key,
         "state": "failed",
-        "text": "it was deleted",
+        "text": gone,
         "turn": turn_id_for(message.message_id),
         "trust": source.trust.value,
         "audience": str(source.audience),
@@ -466,6 +516,7 @@ async def _send(
     await messages.put_result(
         tx, group.id, new_id("res"), turn.id, orjson.dumps(said), message.at_ms
     )
+    return None
 
 
 # -- watching --------------------------------------------------------------------------------------

@@ -450,7 +450,7 @@ _FIRST_PERSON = re.compile(
 _SECOND_PERSON = re.compile(r"\byou(?:r\w*|'\w+)?\b|[\"“”„«»]", re.IGNORECASE)
 
 
-def told_to_speaker(statement: str) -> str | None:
+def to_second_person(statement: str) -> str | None:
     """Return an English statement as it is said to whoever made it: "My car …" as "Your car …".
 
     None where nothing in it is about the speaker, or somebody is addressed or quoted in it.

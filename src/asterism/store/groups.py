@@ -19,7 +19,9 @@ _GROUP = (
     " WHERE a.constellation = ? AND a.deleted_at IS NULL"
 )
 _MEMBER = (
-    "SELECT m.agent_id, a.name, m.role, m.domain, m.capabilities, m.weight, m.active, m.position,"
+    "SELECT m.agent_id, a.name, m.role, m.domain, m.capabilities, m.weight,"
+    # An archived agent takes no messages, and is asked again once it is back.
+    " CASE WHEN a.archived_at IS NULL THEN m.active ELSE 0 END, m.position,"
     " (SELECT COUNT(*) FROM inbox i WHERE i.agent_id = m.agent_id)"
     " + (SELECT COUNT(*) FROM turns t WHERE t.agent_id = m.agent_id AND t.state = 'open'),"
     " m.since, m.group_id FROM group_members m JOIN agents a ON a.id = m.agent_id"

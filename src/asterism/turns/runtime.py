@@ -9,7 +9,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import orjson
 
@@ -60,7 +60,7 @@ from asterism.types.agents import (
     now_ms,
     turn_id_for,
 )
-from asterism.types.groups import GROUP_ID
+from asterism.types.groups import GROUP_ID, GroupRecord
 from asterism.types.turns import (
     CLIENT_NOTE,
     AttachedDocument,
@@ -100,8 +100,18 @@ _DOCUMENTS_SHARE = 0.5
 """How much of what a model can take in the documents of a message may fill."""
 
 
-TakeGroupTurn = Callable[[Turn, Sequence[InboxItem]], Awaitable[Outcome | None]]
-"""Takes a turn of a group as far as it goes, with what members have said; None: it waits."""
+class GroupTurns(Protocol):
+    """Takes turns of groups."""
+
+    async def read(self, tx: Connection, group_id: str) -> GroupRecord | None:
+        """Return a group as it is now."""
+        ...
+
+    async def take_turn(
+        self, turn: Turn, group: GroupRecord, results: Sequence[InboxItem]
+    ) -> Outcome | None:
+        """Take a turn as far as it goes, with what members have said; None: it waits."""
+        ...
 
 
 class Runtime:
@@ -114,7 +124,7 @@ class Runtime:
         delivered: Callable[[], None],
         ended: Callable[[str], None],
         approvals: ApprovalQueue | None = None,
-        take_group_turn: TakeGroupTurn | None = None,
+        group_turns: GroupTurns | None = None,
     ) -> None:
         """Make a runtime.
 
@@ -123,14 +133,14 @@ class Runtime:
             delivered: Kicks the outbox.
             ended: Hears whose turn has ended.
             approvals: Takes messages that answer a question; None: every message opens a turn.
-            take_group_turn: Takes turns of groups; None: there are none.
+            group_turns: Takes turns of groups; None: there are none.
         """
         self._services = services
         self._database: Database = services.database
         self._delivered = delivered
         self._ended = ended
         self._approvals = approvals
-        self._take_group_turn = take_group_turn
+        self._group_turns = group_turns
         self._live: OrderedDict[str, LiveAgent] = OrderedDict()
         self._live_bytes = 0
         self._waiting: dict[str, list[tuple[Receipt, asyncio.Future[Outcome]]]] = {}
@@ -226,11 +236,14 @@ class Runtime:
 
     # -- in ------------------------------------------------------------------------------------
 
-    async def accept(self, message: Message, speaker: str | None = None) -> Receipt:
+    async def accept(
+        self, message: Message, speaker: str | None = None, *, may_decide: bool = True
+    ) -> Receipt:
         """Store a message to an agent, whose id is the target; it will be answered exactly once.
 
         `speaker` is the id of the person who says it in private, where it is known who acts; else
-        the sender names their account, and nobody is the owner.
+        the sender names their account, and nobody is the owner. Without `may_decide` its words
+        answer no question: whoever may not see every agent does that by the verb for it.
         """
         text, images, origin = message.text, message.images, message.origin
         body = message_wire("user", redact(check_text(text)), images)
@@ -238,7 +251,8 @@ class Runtime:
         agent_id = message.target
         message_id, at = new_id("msg"), self._services.clock()
         # Whoever acts as a person answers questions by the verb for it.
-        answer, approvals_here = message.answer if speaker is None else None, self._approvals
+        answer = message.answer if speaker is None and may_decide else None
+        approvals_here = self._approvals
 
         async def work(tx: Connection) -> tuple[InboxItem, bool] | Receipt:
             if answer is not None and approvals_here is not None:
@@ -411,7 +425,9 @@ class Runtime:
                 return 0
             # Here what has come in meanwhile has had its job already.
 
-    async def _next_group_turn(self, group_id: str) -> tuple[Turn, list[InboxItem]] | None:
+    async def _next_group_turn(
+        self, group_id: str
+    ) -> tuple[Turn, GroupRecord, list[InboxItem]] | None:
         """Return the turn of a group that goes on or begins, with what members have said."""
         if self._database.distributed:
             live = await self._claim(group_id)
@@ -419,8 +435,8 @@ class Runtime:
             live = self._live.get(group_id)
         if live is None:
             live = await self._load(group_id, None)
-        record, entries, item, results = await live.database.read(
-            lambda tx: _first_of_group(tx, group_id)
+        (record, entries, item, results), group = await live.database.read(
+            lambda tx: self._read_group(tx, group_id)
         )
         if record is None and item is None:
             if not results:
@@ -428,6 +444,7 @@ class Runtime:
             # What is said to a turn that has ended comes too late.
             await live.database.write(lambda tx: _take_all(tx, results))
             return await self._next_group_turn(group_id)
+        assert group is not None
         told = item.participants if item is not None else _participants_of(entries)
         presence = await _who_is_present(live, told)
         now = self._services.clock()
@@ -442,15 +459,32 @@ class Runtime:
             people=presence.speaker,
             opened_at=now,
         )
-        return turn, results
+        return turn, group, results
 
-    async def _run_group_turn(self, turn: Turn, results: list[InboxItem]) -> Outcome | None:
-        task, take_turn = asyncio.current_task(), self._take_group_turn
+    async def _read_group(
+        self, tx: Connection, group_id: str
+    ) -> tuple[_GroupWork, GroupRecord | None]:
+        """Return what a group has to do first, and the group if there is something."""
+        work = await _first_of_group(tx, group_id)
+        if self._group_turns is None or (work[0] is None and work[2] is None):
+            return work, None
+        return work, await self._group_turns.read(tx, group_id)
+
+    def wake_member(self, item: InboxItem, *, has_passages: bool) -> None:
+        """Put the lane of a member to work that got a question of a group."""
+        if self._lanes is not None and not self._database.distributed:
+            self._has_passages[item.turn_id] = has_passages
+            self._wake(item)
+
+    async def _run_group_turn(
+        self, turn: Turn, group: GroupRecord, results: list[InboxItem]
+    ) -> Outcome | None:
+        task, turns = asyncio.current_task(), self._group_turns
         assert task is not None
-        assert take_turn is not None
+        assert turns is not None
         self._running[turn.id] = (turn, task)
         try:
-            return await take_turn(turn, results)
+            return await turns.take_turn(turn, group, results)
         except AsterismError as error:
             if isinstance(error, LaneLost):
                 raise
@@ -941,9 +975,10 @@ async def _wake_group_of(tx: Connection, turn_id: str) -> None:
         await tx.notify("lane", record.agent_id)
 
 
-async def _first_of_group(
-    tx: Connection, group_id: str
-) -> tuple[TurnRecord | None, list[Entry] | None, InboxItem | None, list[InboxItem]]:
+_GroupWork = tuple[TurnRecord | None, list[Entry] | None, InboxItem | None, list[InboxItem]]
+
+
+async def _first_of_group(tx: Connection, group_id: str) -> _GroupWork:
     """Return what a group has to do first: its open turn, or the item that has waited longest.
 
     With a turn comes what members have said to it. Results without a turn or an item are of a turn

@@ -82,7 +82,7 @@ def test_round_robin_is_fair_over_10_000_messages_with_members_joining_and_leavi
     pattern, rng = RoundRobinPattern(), random.Random(7)
     members = [member(number) for number in range(1, 6)]
     group = GroupRecord("group_1", "team", "round_robin", {}, members=tuple(members))
-    next_number, chosen = 6, []
+    next_number, chosen = 6, list[str]()
     stays: list[list[GroupMember]] = []
     for _ in range(10_000):
         if rng.random() < 0.01:
@@ -103,9 +103,9 @@ def test_round_robin_is_fair_over_10_000_messages_with_members_joining_and_leavi
         places.setdefault(agent_id, []).append(place)
     for agent_id, turns in places.items():
         for first, second in pairwise(turns):
-            there = set.intersection(
-                *({each.agent_id for each in stays[place]} for place in range(first, second + 1))
-            )
+            there = {each.agent_id for each in stays[first]}
+            for place in range(first, second + 1):
+                there &= {each.agent_id for each in stays[place]}
             assert there - {agent_id} <= set(chosen[first + 1 : second]), (agent_id, first, second)
             between = Counter(chosen[first + 1 : second])
             assert all(between[other] == 1 for other in there - {agent_id})
@@ -206,7 +206,7 @@ def test_members_that_fail_or_are_late_cast_no_ballot(states: list[QuestionState
 def test_a_pipeline_ends_as_its_failure_actions_say(data: st.DataObject):
     pattern = PipelinePattern()
     count = data.draw(st.integers(1, 4))
-    stages = [
+    stages: list[dict[str, Any]] = [
         {
             "name": f"s{number}",
             "agents": [f"m{n}" for n in data.draw(st.sets(st.integers(0, 3), min_size=1))],
@@ -234,7 +234,7 @@ def test_a_pipeline_ends_as_its_failure_actions_say(data: st.DataObject):
     else:
         pytest.fail("the pipeline did not end")
     for number, stage in enumerate(stages):
-        outputs = []
+        outputs: list[str] = []
         for name in stage["agents"]:
             tries = [a for a in state.asked if a.key.startswith(f"stage/{number}/{name}/")]
             if not tries:
@@ -334,7 +334,7 @@ def test_rules_fire_on_what_really_happened(
 ):
     pattern = SleeptimePattern()
     group = state_of(pattern, [member(1)], triggers=[{"name": "r", **condition}]).group
-    happened = {
+    happened: dict[str, Any] = {
         "now_ms": NOW,
         "since_ms": NOW - 60_000,
         "messages": 5,

@@ -30,7 +30,7 @@ from asterism.memory.keep import (
     is_question,
     put_right,
     sentences,
-    told_to_speaker,
+    to_second_person,
 )
 from asterism.models.embedded.supervisor import StopGeneration
 from asterism.ports import RequestPart
@@ -282,7 +282,7 @@ def _add_conversation(
             )
         elif role == "user" and text.startswith(MARK):
             # It counts for the message behind it, and a small model heeds what it reads last.
-            notes.append(_told_to_owner(text))
+            notes.append(_in_second_person(text))
         elif role in ("assistant", "tool"):
             messages.add_all("user", notes)
             if role == "assistant":
@@ -357,7 +357,7 @@ def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
         statements = _as_corrected(statements)
         if statements:
             quoted = "; ".join(f'"{text}"' for text in statements[-_MAX_QUOTES:])
-            hints.append(_told_to_owner(f"{MARK} Your owner said before: {quoted}"))
+            hints.append(_in_second_person(f"{MARK} Your owner said before: {quoted}"))
         hints.append(_MAY_BE_KNOWN if statements else _UNKNOWN)
     elif not told and _HAPPENING.match(said) and is_question(said):
         hints.append(_UNSEEN if said_before else _UNKNOWN)
@@ -376,7 +376,7 @@ _OWNERS_WORDS = re.compile(
 """A note that quotes one statement of the owner."""
 
 
-def _told_to_owner(note: str) -> str:
+def _in_second_person(note: str) -> str:
     """Return a note with a statement of the owner as it is said to them.
 
     A small model repeats what it is told: with "My car is red" it would speak of its own car. Of
@@ -385,7 +385,7 @@ def _told_to_owner(note: str) -> str:
     quoted = _OWNERS_WORDS.fullmatch(note)
     if quoted is None or language_of(quoted["said"]) != "en":
         return note
-    told = told_to_speaker(quoted["said"])
+    told = to_second_person(quoted["said"])
     if told is None:
         return note
     if quoted["now"]:

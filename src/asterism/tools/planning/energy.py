@@ -215,6 +215,7 @@ async def energy(
         if not (level or mood or state):
             raise ToolError("Set `level`, `mood` or `state`. Nothing was noted.")
         rows = await open_rows(ctx, ENERGY, write=True)
+        await rows.shorten_log()
         await rows.add(
             note=" ".join(note.split())[:_MAX_NOTE],
             energy=level or None,

@@ -12,7 +12,7 @@ import orjson
 from asterism.errors import AsterismError, NotFound, StoreError, ToolError
 from asterism.memory import blocks
 from asterism.memory.blocks import VisibleBlock, is_visible
-from asterism.memory.content import read_parts, row_fields
+from asterism.memory.content import read_parts, row_fields, to_json
 from asterism.memory.gate import blocks as gate
 from asterism.memory.gate.writer import WriteNeedsApproval
 from asterism.memory.words import terms
@@ -34,11 +34,15 @@ from asterism.types.memory import (
     Schema,
     SetField,
     SetItem,
+    SetText,
     Source,
 )
 
-MAX_ROWS = 2_000
-"""So many rows a list may have; finished ones make room for new ones."""
+MAX_ROWS = 1_000
+"""So many rows a block may have: each edit writes all of them again, in about 50 ms. Finished tasks
+and old notes make room for new ones; the history keeps them."""
+_SPARE_ROWS = 100
+"""So many more a log may have, so that it is not shortened with each note."""
 _LIMIT = 1_000_000
 """Characters of a block: it is not in the context, so that many cost nothing."""
 DEFAULT_QUIET = "22:00-08:00"
@@ -154,7 +158,15 @@ class Rows:
         await self._write(RemoveItem(at + 1))
         del self.rows[at]
 
-    async def _write(self, write: Append | SetItem | RemoveItem) -> None:
+    async def shorten_log(self) -> None:
+        """Keep the newest entries of a log where there are too many."""
+        if len(self.rows) < MAX_ROWS + _SPARE_ROWS:
+            return
+        self.rows = self.rows[-MAX_ROWS:]
+        kept = to_json(self.block.schema, self.rows)
+        await self._write(SetText(orjson.dumps(kept).decode()))
+
+    async def _write(self, write: Append | SetItem | RemoveItem | SetText) -> None:
         await gate.write(self._ctx.tx, self._ctx.writer(), self.block.id, write)
 
     def new_number(self) -> int:
