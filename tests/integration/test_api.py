@@ -508,7 +508,6 @@ def example(one: ApiEndpoint) -> dict[str, Any]:
     values: dict[str, Any] = {
         "agent": "x",
         "name": "y",
-        "agent": "x",
         "text": "hello",
         "messages": [{"role": "user", "text": "hi"}],
         "operation": "append",
