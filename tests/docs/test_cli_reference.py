@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from asterism.cli import build
-from asterism.cli.chat import Chat
+from asterism.cli.conversation import Chat
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
 SECTION = re.compile(
