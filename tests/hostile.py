@@ -141,13 +141,13 @@ class Scene:
         grant = await home.grants.give("shell", agent="aria")
         receipt = await home.agents.send("aria", "hello")
         await home.keys.set("stored", "value-of-a-key-1")
-        group = await home.groups.create("team", members=[aria])
+        team = await home.groups.create("team", members=[aria])
         fits: dict[str, Any] = {
             "agent": aria,
-            "group": group.id,
-            "groups.get.name": group.id,
+            "group": team.id,
+            "groups.get.name": team.id,
             "groups.create.name": "others",
-            "groups.ensure.name": group.name,
+            "groups.ensure.name": team.name,
             "pattern": "round_robin",
             "agents.warm.agent": await home.agents.get(aria),
             "target": bo,
@@ -158,10 +158,6 @@ class Scene:
             "account": "discord:anna",
             "room": "discord:kitchen",
             "arguments": {},
-            "group": team.id,
-            "groups.get.name": team.id,
-            "groups.create.name": "pair",
-            "groups.ensure.name": "pair",
             "label": "human",
             "write": Append("more"),
             "text": "some words",

@@ -22,7 +22,7 @@ from asterism.permissions import Act
 from asterism.records import dataclass
 from asterism.store import agents, approvals, events
 from asterism.store.database import Connection
-from asterism.times import HOUR, Moment
+from asterism.times import HOUR, Moment, OptionalMoment
 from asterism.turns.lanes import Pump
 from asterism.types.agents import new_id
 from asterism.types.turns import Delivery, Notice
@@ -53,6 +53,7 @@ class Alert:
     """When a channel has taken it; None: it has not, or none is configured."""
 
     since = Moment()
+    told_at = OptionalMoment()
 
 
 @verbs("alert", list=Act.READ)

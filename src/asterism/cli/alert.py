@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = group("See what is wrong with the home now.")
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="alert list", readonly=True)
 async def list_alerts(home: Asterism) -> Result:
     """Show the alerts that have not ended, oldest first."""
     alerts = await home.alerts.list()

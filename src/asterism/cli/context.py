@@ -170,7 +170,7 @@ async def compact(home: Asterism, agent: AgentArgument) -> Result:
     return Result(compacted, line, summary.text)
 
 
-@command(app, "new")
+@command(app, "new", example="context new aria")
 async def new(home: Asterism, agent: AgentArgument) -> Result:
     """Begin a conversation anew: earlier messages leave the context, and memory stays."""
     summary = await home.contexts.restart(agent)

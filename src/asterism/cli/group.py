@@ -54,7 +54,7 @@ OptionsFile = Annotated[
 Description = Annotated[str | None, option("--description", "TEXT", "What the group is for.")]
 
 
-@command(app, "create")
+@command(app, "create", example="group create board --pattern voting --member ada --member ben")
 async def create(
     options: Options,
     name: Annotated[str | None, argument("NAME", "A new name, which no agent has.")] = None,
@@ -176,7 +176,7 @@ def _check_ballot(text: str) -> None:
         raise InvalidInput("Write at least two different options with commas between them.")
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="group list", readonly=True)
 async def list_groups(home: Asterism) -> Result:
     """Show all groups."""
     groups = await home.groups.list()
@@ -190,7 +190,7 @@ async def list_groups(home: Asterism) -> Result:
     return Result([group_view(each) for each in groups], ItemTable(columns, groups, empty))
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="group show board", readonly=True)
 async def show(home: Asterism, name: Name) -> Result:
     """Show one group with its pattern, its options and its members."""
     found = await home.groups.get(name)
@@ -216,7 +216,7 @@ async def show(home: Asterism, name: Name) -> Result:
     return Result(group_view(found), Grid(rows), ItemTable(columns, found.members, empty))
 
 
-@command(app, "edit")
+@command(app, "edit", example="group edit board --option quorum=2")
 async def edit(
     options: Options,
     name: Name,
@@ -247,7 +247,7 @@ async def edit(
     return Result(group_view(changed), f"Changed {changed.name} from its next turn on.")
 
 
-@command(app, "delete")
+@command(app, "delete", example="group delete board")
 async def delete(options: Options, name: Name, yes: Yes = False) -> Result:
     """Delete a group; its members stay, and its turns can still be read."""
     require_yes(f"Delete the group {one_line(name)}? Its members stay.", yes=yes)
@@ -256,7 +256,7 @@ async def delete(options: Options, name: Name, yes: Yes = False) -> Result:
     return Result(group_view(deleted), f"Deleted {deleted.name}. Its members stay.")
 
 
-@command(_adding, "member")
+@command(_adding, "member", example="group add member board cy --role specialist")
 async def add_member(
     home: Asterism,
     name: Name,
@@ -291,14 +291,14 @@ async def add_member(
     )
 
 
-@command(_removing, "member")
+@command(_removing, "member", example="group remove member board cy")
 async def remove_member(home: Asterism, name: Name, agent: Agent) -> Result:
     """Take an agent out of a group."""
     changed = await home.groups.remove_member(name, agent)
     return Result(group_view(changed), f"{one_line(agent)} is not in {changed.name} any more.")
 
 
-@command(app, "transcript", readonly=True)
+@command(app, "transcript", example="group transcript board --output board.md", readonly=True)
 async def transcript(
     home: Asterism,
     name: Name,

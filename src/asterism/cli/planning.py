@@ -62,7 +62,7 @@ def _now() -> int:
 # -- tasks -----------------------------------------------------------------------------------------
 
 
-@command(tasks, "list", readonly=True)
+@command(tasks, "list", example="task list --done 5", readonly=True)
 async def list_tasks(
     home: Asterism,
     agent: AgentOption = None,
@@ -138,7 +138,7 @@ def _shape(row: Mapping[str, Any], times: Sequence[TaskTime]) -> Row:
     return {**row, "usual_minutes": _usual_minutes(row, times)}
 
 
-@command(tasks, "show", readonly=True)
+@command(tasks, "show", example="task show 3", readonly=True)
 async def show_task(
     home: Asterism,
     number: Annotated[int, argument("NUMBER", 'The number that "task list" shows.')],
@@ -175,7 +175,7 @@ def _step_line(step: Mapping[str, Any], now: int) -> str:
     return f"{step.get('number')} {step.get('title')} ({_state(step, now)})"
 
 
-@command(tasks, "times", readonly=True)
+@command(tasks, "times", example="task times", readonly=True)
 async def show_times(home: Asterism, agent: AgentOption = None) -> Result:
     """Show what tasks took compared with their estimates, and the factors learned from it."""
     from asterism.tools.planning.records import TASKS
@@ -248,7 +248,7 @@ class _TimesChart:
 # -- energy ----------------------------------------------------------------------------------------
 
 
-@command(energies, "show", readonly=True)
+@command(energies, "show", example="energy show --days 14", readonly=True)
 async def show_energy(
     home: Asterism,
     agent: AgentOption = None,
@@ -332,7 +332,7 @@ def _style(mean: float) -> str:
 # -- habits ----------------------------------------------------------------------------------------
 
 
-@command(habits, "list", readonly=True)
+@command(habits, "list", example="habit list", readonly=True)
 async def list_habits(home: Asterism, agent: AgentOption = None) -> Result:
     """Show habits, how often they were done, and what becomes of their reminders."""
     from asterism.tools.planning.records import HABITS, figure_of, moment_of

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from asterism.records import dataclass
-from asterism.times import Moment
+from asterism.times import Moment, OptionalMoment
 from asterism.types.agents import Audience, Trust
 
 GROUP_ID = "group_"
@@ -134,6 +134,9 @@ class AskedQuestion:
     """How far the answer is trusted."""
     audience: Audience | None = None
 
+    asked_at = Moment()
+    ended_at = Moment()
+
     @property
     def key(self) -> str:
         """The key of the question."""
@@ -180,6 +183,8 @@ class GroupState:
         """Return an option of the group's pattern."""
         value = self.group.options.get(name)
         return default if value is None else value
+
+    now = Moment()
 
     @property
     def members(self) -> tuple[GroupMember, ...]:
@@ -255,6 +260,10 @@ class GroupActivity:
     """What people said to members since the latest look, the newest last."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
     """Such as `open_turns`, `waiting`, `failed_turns`, `tokens`, since the latest firing."""
+
+    now = Moment()
+    since = Moment()
+    last_message = OptionalMoment()
 
 
 @dataclass(frozen=True, slots=True)
