@@ -241,6 +241,8 @@ TELLING: dict[str, Look] = {
 SILENT: dict[str, Look] = {
     "turn.replay": lambda home, it: home.turns.replay(it.turn),
     "turn.unfinished": lambda home, it: home.turns.unfinished(),
+    "turn.count": lambda home, it: home.turns.count("aria"),
+    "turn.cost": lambda home, it: home.turns.cost(it.turn),
     "home.counts": lambda home, it: home.counts(),
     "agent.list": lambda home, it: home.agents.list(),
     "home.metrics": lambda home, it: home.metrics(),
@@ -257,6 +259,8 @@ SILENT: dict[str, Look] = {
     "audit.names": lambda home, it: home.audit.names(),
     "audit.verify": lambda home, it: home.audit.verify(),
     "person.list": lambda home, it: home.people.list(),
+    "person.rooms": lambda home, it: home.people.rooms(),
+    "person.room": lambda home, it: home.people.room(SECRET),
     "person.get": lambda home, it: home.people.get("anna"),
     "person.participants": lambda home, it: home.people.participants(["anna"]),
     "person.audience": lambda home, it: home.people.audience("public"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -158,7 +159,9 @@ def run(arguments: list[str]) -> int:
     try:
         for argument in arguments:
             argument.encode()
-        code: int = build(_named(arguments))(arguments, standalone_mode=False) or 0
+        # A shell that completes a word asks for the names of all commands.
+        only = None if "_ASTERISM_COMPLETE" in os.environ else _named(arguments)
+        code: int = build(only)(arguments, standalone_mode=False) or 0
         sys.stdout.flush()
     except UnicodeEncodeError:
         return usage_error(
