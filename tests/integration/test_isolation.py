@@ -31,7 +31,7 @@ async def test_requests_of_one_constellation_tell_nothing_of_another(
     async with isolation_scene(tmp_path, 1, settings=engine) as scene:
         while scene.sent < requests:
             await scene.try_pair()
-        assert scene.leaks == []
+        assert scene.leaks == [], chr(10).join(scene.leaks)
         assert scene.differences == []
 
 

@@ -122,9 +122,9 @@ async def scene(place: Path) -> AsyncGenerator[Scene, None]:
         await home.groups.create("pair", members=["aria", "bea"])
         await home.groups.create("solo", members=["aria"])
         await home.groups.create(f"{SECRET} nobody")
-        await home.blocks.create("aria", "plans", "Paint the door.")
+        await home.blocks.create("aria", "plans", "Paint the door.", audience="public")
         await home.blocks.create("aria", "diary", f"{SECRET} of aria", audience="owner")
-        await home.blocks.create("bea", "garden", f"{SECRET} of bea")
+        await home.blocks.create("bea", "garden", f"{SECRET} of bea", audience="public")
         await home.archive.add("bea", f"{SECRET} grows in the cellar", audience="public")
         secrets = await tokens(home, clock)
         application = HttpApplication(home)
@@ -445,7 +445,7 @@ async def test_each_role_with_each_tool(tmp_path: Path, role: str):
 async def test_each_role_with_resources(tmp_path: Path, role: str):
     """What is listed can be read, and nothing else; completion names nothing else either."""
     async with scene(tmp_path) as made:
-        await made.home.blocks.create(None, "house", "No shoes.")
+        await made.home.blocks.create(None, "house", "No shoes.", audience="public")
         listed = message_of(await made.mcp(role, "resources/list"))["result"]["resources"]
         uris = [each["uri"] for each in listed]
         assert len(uris) == len(set(uris))

@@ -589,6 +589,12 @@ async def ensure_default_token(tokens: Tokens, session: Session) -> str:
     Returns:
         What a person should know, or nothing.
     """
+    # Of several servers that start at once, one makes it.
+    async with session.database.alone("default token"):
+        return await _ensure_default_token(tokens, session)
+
+
+async def _ensure_default_token(tokens: Tokens, session: Session) -> str:
     file = session.data / DEFAULT_FILE
     written = _read_default(file)
     match = SECRET_FORM.fullmatch(written) if written is not None else None
