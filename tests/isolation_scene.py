@@ -231,7 +231,7 @@ class Scene:
         found = [text for text in self.silent if text in told]
         if found:
             self.leaks.append(f"{request} told {found}: {told[:500]}")
-        # A turn of a group of its own that has nobody to answer fails, and is no fault of the server.
+        # A turn of its own group that nobody can answer fails, which is no fault of the server.
         if answer.status_code >= 500 and '"turn.failed"' not in told:
             self.leaks.append(f"{request} failed: {told[:500]}")
         return answer, request
