@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 # More than the two cores of CI: many tests wait for processes, pauses and silence.
-WORKERS ?= 3
+WORKERS ?= 5
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
 	--no-header --python-version 3.11 --upgrade
@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check coverage bench docs setup torture requirements clean
+.PHONY: help run test check coverage bench docs transcripts setup torture requirements clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,12 +31,11 @@ test: setup ## Run every test, and the checks beside them (ARGS="..." goes to py
 	if [ $$tests -ne 0 ]; then echo "The tests failed: see their summary above." >&2; fi; \
 	exit $$((tests || checks))
 
-check: setup ## Format, lint, types, layers, names, and files on the way of a call
+check: setup ## Format, lint, types, layers, and files on the way of a call
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/unit/test_names.py
 	$(BIN)/python -m bench.paths --check
 
 coverage: setup ## Run every test with branch coverage, which takes twice as long
@@ -52,6 +51,9 @@ torture: setup ## Kill, fill and fuzz for a long time (ARGS="..." goes to pytest
 
 docs: $(VENV)/.docs-stamp ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+transcripts: setup ## Make the transcripts and pictures of the documentation anew from real runs
+	$(BIN)/python -m bench.transcripts $(ARGS)
 
 setup: $(VENV)/.package-stamp $(VENV)/.dev-stamp ## Make .venv with all that development needs
 

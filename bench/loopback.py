@@ -1,7 +1,8 @@
 """A model on loopback that answers at once, as a process of its own: `python -m bench.loopback`.
 
 It speaks as much of OpenAI's chat completions as a turn needs and costs little, so that what is
-measured is the client. `/wait/50/v1` as the base address makes it think for 50 ms. A directive
+measured is the client. `/wait/50/v1` as the base address makes it think for 50 ms;
+`/tokens/400/v1` makes it stream 400 numbered tokens, 20 each 20 ms. A directive
 `[[call:NAME {json}]]` in the last message of the user becomes a call, once. Any GET returns what it
 has seen. It prints its port when it listens.
 """
@@ -21,6 +22,8 @@ from bench.harness import ANSWER
 _DIRECTIVE = re.compile(r"\[\[call:(\w+) (\{.*?\})\]\]")
 _LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
 _WAIT = re.compile(rb"/wait/(\d+)/")
+_TOKENS = re.compile(rb"/tokens/(\d+)/")
+_AT_ONCE, _EVERY = 20, 0.02
 
 _seen: dict[str, int] = {"requests": 0, "messages": 0, "bytes": 0}
 """How many requests there were, and how many messages and bytes the last one held."""
@@ -65,6 +68,23 @@ def _completion(body: bytes) -> bytes:
     )
 
 
+_STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+_LAST = (
+    b'data: {"id":"s","object":"chat.completion.chunk","created":1767225600,"model":"m",'
+    b'"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+)
+
+
+def _token(number: int) -> bytes:
+    return (
+        b'data: {"id":"s","object":"chat.completion.chunk","created":1767225600,"model":"m",'
+        b'"choices":[{"index":0,"delta":{"role":"assistant","content":"t%d "},'
+        b'"finish_reason":null}]}\n\n' % number
+    )
+
+
 class _Connection(asyncio.Protocol):
     """One client, which sends its next request when it has the answer to the last."""
 
@@ -91,11 +111,29 @@ class _Connection(asyncio.Protocol):
         elif len(received) >= end + int(announced[1]):
             answer = _completion(bytes(received[end:]))
             received.clear()
-            wait = _WAIT.search(head)
-            if wait:
+            wait, tokens = _WAIT.search(head), _TOKENS.search(head)
+            if tokens:
+                self._transport.write(_STREAM_HEAD)
+                self._stream(0, int(tokens[1]))
+            elif wait:
                 asyncio.get_running_loop().call_later(int(wait[1]) / 1000, self._send, answer)
             else:
                 self._send(answer)
+
+    def _stream(self, first: int, count: int) -> None:
+        """Send the next tokens of an answer, and later the others."""
+        until = min(first + _AT_ONCE, count)
+        events = [_token(number) for number in range(first, until)]
+        if until == count:
+            events.append(_LAST)
+        self._chunk(b"".join(events))
+        if until < count:
+            asyncio.get_running_loop().call_later(_EVERY, self._stream, until, count)
+        else:
+            self._chunk(b"")
+
+    def _chunk(self, data: bytes) -> None:
+        self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def _send(self, body: bytes) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

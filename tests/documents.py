@@ -3,8 +3,12 @@
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from email.message import EmailMessage
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
+
+import pytest
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 
@@ -119,3 +123,27 @@ def make_epub(path: Path, chapters: Mapping[str, str], **more: str) -> Path:
         for name, text in more.items():
             archive.writestr(f"META-INF/{name}.xml", text)
     return path
+
+
+def make_documents(place: Path) -> dict[str, Path]:
+    """Write a spreadsheet, slides, a book and a mail, each with a part that is not read."""
+    workbook: Any = pytest.importorskip("openpyxl").Workbook()
+    for row in (["item", "price"], ["lamp", 42]):
+        workbook.active.append(row)
+    hidden = workbook.create_sheet("Hidden")
+    hidden.append(["hiddenword"])
+    hidden.sheet_state = "hidden"
+    workbook.save(place / "costs.xlsx")
+    deck: Any = pytest.importorskip("pptx").Presentation()
+    slide = deck.slides.add_slide(deck.slide_layouts[0])
+    slide.shapes.title.text = "Plan for May"
+    slide.notes_slide.notes_text_frame.text = "Mention the garden."
+    deck.save(place / "plan.pptx")
+    mail = EmailMessage()
+    mail["Subject"] = "Rent"
+    mail.set_content("The rent is due on Friday.")
+    mail.add_attachment("attachedword", filename="lease.txt")
+    (place / "rent.eml").write_bytes(bytes(mail))
+    make_epub(place / "book.epub", {"one": "<p>Call me Ishmael, said the whale.</p>"})
+    names = {"sheet": "costs.xlsx", "slides": "plan.pptx", "book": "book.epub", "mail": "rent.eml"}
+    return {kind: place / name for kind, name in names.items()}

@@ -51,11 +51,12 @@ OF_ANY_ENGINE = [told for told, value in HOSTILE.items() if isinstance(value, st
 NOUNS = (
     *("blocks", "archive", "people", "grants", "approvals", "keys", "search", "memory", "contexts"),
     *("audit", "sources", "rules", "tools", "halts", "mcp", "agents", "turns", "notices"),
-    *("outbox", "schedules", "spending", "tokens", "users", "config"),
+    *("outbox", "schedules", "spending", "tokens", "users", "config", "groups"),
 )
 WAITING = (
     *("agents.ask", "turns.wait", "agents.stream"),
     *("approvals.stream_decision", "turns.follow", "agents.watch"),
+    *("groups.ask", "groups.stream", "groups.watch"),
 )
 LEFT_OUT = {
     # A server of others, and a browser to log in with.
@@ -140,8 +141,14 @@ class Scene:
         grant = await home.grants.give("shell", agent="aria")
         receipt = await home.agents.send("aria", "hello")
         await home.keys.set("stored", "value-of-a-key-1")
+        team = await home.groups.create("team", members=[aria])
         fits: dict[str, Any] = {
             "agent": aria,
+            "group": team.id,
+            "groups.get.name": team.id,
+            "groups.create.name": "others",
+            "groups.ensure.name": team.name,
+            "pattern": "round_robin",
             "agents.warm.agent": await home.agents.get(aria),
             "target": bo,
             "name": aria,
@@ -149,6 +156,8 @@ class Scene:
             "remaining": anna,
             "merged": ben,
             "account": "discord:anna",
+            "room": "discord:kitchen",
+            "arguments": {},
             "label": "human",
             "write": Append("more"),
             "text": "some words",

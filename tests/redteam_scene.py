@@ -309,7 +309,7 @@ class Scene:
     async def _source(self) -> None:
         ours, theirs = self.audience()
         canary = self.judge.new(read_rule(ours), f"document ({ours})")
-        folder = self._place / "documents"
+        folder = self._place.with_name(f"{self._place.name}-documents")
         folder.mkdir(parents=True)
         (folder / "one.txt").write_text(f"kept:{canary} {self.words(7)}.\n", "utf-8")
         await self.home.sources.add("papers", folder, agents=["aria"], audience=theirs)

@@ -14,7 +14,7 @@ from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Call, Reply, without_times
 from tests.servers.openai_server import answer_by_directives
 
-PATIENCE = 10.0
+PATIENCE = 120.0
 
 
 def open_home(

@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from asterism.app.agents import Agent
     from asterism.app.backups import verify_backup
     from asterism.app.blocks import AgentBlock
+    from asterism.app.groups import Group
     from asterism.app.home import Asterism, Home
     from asterism.app.restore import restore_backup
+    from asterism.app.templates import TemplateItem, TemplateReport, apply_template
     from asterism.app.turns import Approval
     from asterism.errors import (
         AsterismError,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         JudgementKind,
         Model,
         ModelRequest,
+        Pattern,
         ProcessorCall,
         ProcessorNote,
         TurnView,
@@ -52,6 +55,17 @@ if TYPE_CHECKING:
         RuleKind,
         Schedule,
         Trust,
+    )
+    from asterism.types.groups import (
+        AskedQuestion,
+        GroupActivity,
+        GroupDecision,
+        GroupEvent,
+        GroupMember,
+        GroupRecord,
+        GroupState,
+        MemberQuestion,
+        Role,
     )
     from asterism.types.memory import (
         Append,
@@ -72,6 +86,7 @@ if TYPE_CHECKING:
     from asterism.types.search import Hit, SearchResult
     from asterism.types.spending import Spend
     from asterism.types.turns import (
+        AttachedDocument,
         Call,
         ClientRequest,
         Delivery,
@@ -93,28 +108,32 @@ _MODULES = {
     "app.agents": "Agent",
     "app.backups": "verify_backup",
     "app.blocks": "AgentBlock",
+    "app.groups": "Group",
     "app.home": "Asterism Home",
     "app.restore": "restore_backup",
+    "app.templates": "TemplateItem TemplateReport apply_template",
     "app.turns": "Approval",
     "errors": "AsterismError BudgetReached ConfigError Conflict InvalidInput ModelError NotAllowed"
     " NotFound StoreError ToolError",
     "gate": "Allow Ask Gate",
     "models.cassette": "settings_to_play",
     "permissions": "Actor",
-    "ports": "Channel Emit Judgement JudgementKind Model ModelRequest ProcessorCall"
+    "ports": "Channel Emit Judgement JudgementKind Model ModelRequest Pattern ProcessorCall"
     " ProcessorNote TurnView",
     "telemetry.logs": "JsonLines TurnFilter",
     "telemetry.redaction": "RedactingStream add_secret",
     "tools.tool": "NOT_HAPPENED Decision NothingFound Tool ToolContext tool",
     "types.agents": "Account AgentRecord Audience Limits Participants Person Rule RuleKind"
     " Schedule Trust",
+    "types.groups": "AskedQuestion GroupActivity GroupDecision GroupEvent GroupMember GroupRecord"
+    " GroupState MemberQuestion Role",
     "types.memory": "Append Block BlockType Describe Passage Patch Permission Replace Restore"
     " SetField SetText Share Undo",
     "types.permissions": "Effect Grant ToolEffect",
     "types.search": "Hit SearchResult",
     "types.spending": "Spend",
-    "types.turns": "Call ClientRequest Delivery Message MessageOrigin Notice Outcome PastMessage"
-    " Receipt Reply RetrySafety Signal TurnRecord TurnState Usage",
+    "types.turns": "AttachedDocument Call ClientRequest Delivery Message MessageOrigin Notice"
+    " Outcome PastMessage Receipt Reply RetrySafety Signal TurnRecord TurnState Usage",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
@@ -129,8 +148,10 @@ __all__ = [
     "Append",
     "Approval",
     "Ask",
+    "AskedQuestion",
     "Asterism",
     "AsterismError",
+    "AttachedDocument",
     "Audience",
     "Block",
     "BlockType",
@@ -147,6 +168,13 @@ __all__ = [
     "Emit",
     "Gate",
     "Grant",
+    "Group",
+    "GroupActivity",
+    "GroupDecision",
+    "GroupEvent",
+    "GroupMember",
+    "GroupRecord",
+    "GroupState",
     "Hit",
     "Home",
     "InvalidInput",
@@ -154,6 +182,7 @@ __all__ = [
     "Judgement",
     "JudgementKind",
     "Limits",
+    "MemberQuestion",
     "Message",
     "MessageOrigin",
     "Model",
@@ -168,6 +197,7 @@ __all__ = [
     "Passage",
     "PastMessage",
     "Patch",
+    "Pattern",
     "Permission",
     "Person",
     "ProcessorCall",
@@ -178,6 +208,7 @@ __all__ = [
     "Reply",
     "Restore",
     "RetrySafety",
+    "Role",
     "Rule",
     "RuleKind",
     "Schedule",
@@ -188,6 +219,8 @@ __all__ = [
     "Signal",
     "Spend",
     "StoreError",
+    "TemplateItem",
+    "TemplateReport",
     "Tool",
     "ToolContext",
     "ToolEffect",
@@ -200,6 +233,7 @@ __all__ = [
     "Undo",
     "Usage",
     "add_secret",
+    "apply_template",
     "restore_backup",
     "settings_to_play",
     "tool",

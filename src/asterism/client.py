@@ -12,14 +12,25 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from asterism.errors import HomeLost, StoreInUse
+from asterism.errors import AsterismError, HomeLost, StoreInUse
 from asterism.records import dataclass
 from asterism.types.agents import AgentRecord
 from asterism.version import __version__
-from asterism.wire import FILE, MAX_FRAME, connect, decode, decode_error, encode, from_line, to_line
+from asterism.wire import (
+    FILE,
+    MAX_FRAME,
+    BadFrame,
+    connect,
+    decode,
+    decode_error,
+    encode,
+    from_line,
+    to_line,
+)
 
 SYNC = frozenset(
     {
+        "groups.patterns",
         "keys.get",
         "keys.has",
         "keys.place",
@@ -35,6 +46,8 @@ STREAMS = frozenset(
         "agents.watch",
         "approvals.stream_decision",
         "audit.export",
+        "groups.stream",
+        "groups.watch",
         "turns.follow",
         "turns.stream_results",
     }
@@ -95,7 +108,9 @@ async def _running_or_opened(
     while True:
         hello = await greet(place, work=work)
         if hello is not None:
-            remote = RemoteHome(place, hello, opening, work=work)
+            remote = RemoteHome(
+                hello, SocketTransport(place), work=work, place=place, opening=opening
+            )
             stack.push_async_callback(remote.close)
             return remote
         try:
@@ -181,17 +196,25 @@ class RemoteHome:
 
     def __init__(
         self,
-        place: Path,
         hello: Hello,
-        opening: Opening | None,
+        transport: Transport,
         *,
         work: bool,
-        transport: Transport | None = None,
+        place: Path | None = None,
+        opening: Opening | None = None,
     ) -> None:
-        """Make it; `hello` was just said. Without `opening`, it is never opened here."""
+        """Make it; `hello` was just said.
+
+        Args:
+            hello: What the process says of itself.
+            transport: How calls reach it.
+            work: Whether turns must be taken.
+            place: The data directory, where it is on this machine.
+            opening: Opens the home here when nobody has it open any more; None: it is lost then.
+        """
         self.hello = hello
         self._place = place
-        self._transport = transport or SocketTransport(place)
+        self._transport = transport
         self._opening = opening
         self._work = work
         self._opened: Any = None
@@ -214,8 +237,8 @@ class RemoteHome:
 
     async def renew(self) -> None:
         """Find out who has the home open now; if nobody has, open it here."""
-        if self._opening is None:
-            return
+        if self._opening is None or self._place is None:
+            raise lost(self._place or "the home", "the call", self.hello.pid)
         async with self._renewing:
             if self._opened is not None:
                 return
@@ -237,6 +260,14 @@ class RemoteHome:
 
     # -- calls ---------------------------------------------------------------------------------
 
+    def sent(self, value: Any) -> Any:
+        """Return what is sent for a record."""
+        return value
+
+    def received(self, value: Any) -> Any:
+        """Return what a caller gets for what was received."""
+        return value
+
     def here(self, name: str) -> Callable[..., Any] | None:
         """Return a verb of the home that was opened here; None if it was not."""
         if self._opened is None:
@@ -255,6 +286,11 @@ class RemoteHome:
                         if not is_item:
                             return value
             except _NobodyThere:
+                await self.renew()
+            except HomeLost:
+                # It may have ended since it had nothing more to do, like any command.
+                if self._opening is None or name.rpartition(".")[2] not in _READING:
+                    raise
                 await self.renew()
 
     async def stream(
@@ -280,15 +316,15 @@ class RemoteHome:
         """Return what a verb returns that needs no `await`."""
         if method := self.here(name):
             return method(*args, **kwargs)
-        request, _ = _request(name, args, kwargs)
+        request, _ = _request(name, args, kwargs, self.sent)
         frame = self._transport.frame_now(request, name, self.hello.pid)
-        return decode(frame["result"], trusted=True)
+        return self.received(decode(frame["result"], trusted=True))
 
     async def _answers(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AsyncGenerator[tuple[bool, Any], None]:
         """Yield what the other process answers, each with whether it is an item of several."""
-        request, callbacks = _request(name, args, kwargs)
+        request, callbacks = _request(name, args, kwargs, self.sent)
         frames = self._transport.frames(request, name, self.hello.pid)
         async with aclosing(frames):
             async for frame in frames:
@@ -297,9 +333,9 @@ class RemoteHome:
                     if inspect.isawaitable(reported):
                         await reported
                 elif "item" in frame:
-                    yield True, decode(frame["item"], trusted=True)
+                    yield True, self.received(decode(frame["item"], trusted=True))
                 else:
-                    yield False, decode(frame["result"], trusted=True)
+                    yield False, self.received(decode(frame["result"], trusted=True))
 
 
 class RemoteNoun:
@@ -334,12 +370,19 @@ class RemoteNoun:
         return use
 
 
+_READING = frozenset(
+    {"check", "count", "counts", "cost", "current", "get", "list", "outcome", "status", "waiting"}
+)
+"""Verbs that change nothing, so that they can be asked again of whoever has the home open then."""
 HOME = frozenset({"counts", "metrics", "check", "status"})
 """Verbs of the home itself."""
 
 
 def _request(
-    name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    convert: Callable[[Any], Any],
 ) -> tuple[dict[str, Any], dict[Any, Callable[..., Any]]]:
     """Return a call as it is sent, and the functions among its arguments by their place."""
     named = [*enumerate(args), *kwargs.items()]
@@ -348,9 +391,12 @@ def _request(
     }
     request = {
         "call": name,
-        "args": [None if place in callbacks else encode(part) for place, part in enumerate(args)],
+        "args": [
+            None if place in callbacks else encode(part, convert) for place, part in enumerate(args)
+        ],
         "kwargs": {
-            place: None if place in callbacks else encode(part) for place, part in kwargs.items()
+            place: None if place in callbacks else encode(part, convert)
+            for place, part in kwargs.items()
         },
         "callbacks": [
             [place, inspect.iscoroutinefunction(function)] for place, function in callbacks.items()
@@ -395,12 +441,24 @@ def read_frame(line: bytes, place: Path | str, name: str, pid: int | None) -> di
         raise lost(place, name, pid)
     frame = from_line(line)
     if "error" in frame:
-        raise decode_error(cast("dict[str, Any]", frame["error"]))
+        raise _error_of(cast("dict[str, Any]", frame["error"]), place, name)
     if "fault" in frame:
         fault = cast("dict[str, str]", frame["fault"])
         # Named as in the other process, whose traceback comes with it.
         raise type(fault["kind"], (Exception,), {})(f"in another process\n{fault['trace']}")
     return frame
+
+
+def _error_of(frame: dict[str, Any], place: Path | str, name: str) -> AsterismError:
+    """Return the error that a frame holds, or one that says that it holds none."""
+    try:
+        return decode_error(frame)
+    except (BadFrame, AttributeError, KeyError, TypeError) as error:
+        return HomeLost(
+            f"{place} answered with what is not an answer of a home ({error}). See that the "
+            "address is that of your home, and that both sides are of the same release.",
+            outcome=f"Look whether {name} was done.",
+        )
 
 
 def lost(place: Path | str, name: str, pid: int | None) -> HomeLost:

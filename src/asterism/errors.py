@@ -121,6 +121,12 @@ class Conflict(AsterismError):
     code = "conflict"
 
 
+class QuotaReached(Conflict):
+    """There is as much of it as there may be."""
+
+    code = "quota"
+
+
 class Changed(Conflict):
     """It was changed since it was read."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from asterism.types.agents import AgentRecord, Participants, Trust
+    from asterism.types.groups import GroupActivity, GroupDecision, GroupRecord, GroupState
     from asterism.types.memory import Source
     from asterism.types.search import Hit, Query, SearchResult
 
@@ -429,6 +430,45 @@ class Evaluator(Protocol):
 
     async def evaluate(self, turn: TurnView, answer: str) -> Judgement:
         """Let an answer pass, note something, or ask for another try."""
+        ...
+
+
+class Pattern(Protocol):
+    """Decides which members of a group take a turn, in what order, and what the group answers.
+
+    What an entry point of the group `asterism.patterns` names, called without arguments, returns
+    one. A decision depends on the state alone, so that it is the same after a crash.
+    """
+
+    def check(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return options as they are stored, or raise `InvalidInput` if they are not valid."""
+        ...
+
+    def decide(self, state: GroupState) -> GroupDecision:
+        """Return whom to ask next, or how the turn ends; with neither, the group waits."""
+        ...
+
+
+@runtime_checkable
+class WatchingPattern(Protocol):
+    """A pattern whose groups look at what their members do, and begin turns by themselves."""
+
+    def next_look(self, group: GroupRecord, now_ms: int) -> int:
+        """Return when to look again."""
+        ...
+
+    def watch(self, group: GroupRecord, activity: GroupActivity) -> str | None:
+        """Return the message that begins a turn, if a rule fires; no model is asked."""
+        ...
+
+
+@runtime_checkable
+class MemberOptionsPattern(Protocol):
+    """A pattern whose options name members; the names follow when an agent is renamed."""
+
+    @property
+    def member_options(self) -> Sequence[str]:
+        """The options that hold a name or a list of names, such as `leader` or `stages.agents`."""
         ...
 
 

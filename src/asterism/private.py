@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import grp
 import os
 import pwd
+import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from asterism.errors import ConfigError
@@ -43,6 +46,30 @@ def open_regular(file: Path) -> int:
     raise NotRegular
 
 
+def append_regular(file: Path) -> int:
+    """Open a file for writing at its end, and return its handle; raise `NotRegular` if it is none.
+
+    It is made for this user alone if it is not there.
+    """
+    handle = private(str(file), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise NotRegular
+
+
+def is_disk_full(place: Path) -> bool:
+    """Tell whether so little room is left on a disk that nothing can be written there."""
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _LEAST_ROOM
+
+
+_LEAST_ROOM = 64 << 10
+
+
 def read_regular(file: Path, most: int = MAX_BYTES) -> bytes:
     """Return what is in a file that somebody names; raise an `OSError` that says why it cannot be.
 
@@ -64,6 +91,31 @@ def make_directory(place: Path) -> None:
         if not parent.exists():
             parent.mkdir(mode=0o755, exist_ok=True)
     place.mkdir(mode=0o700, exist_ok=True)
+
+
+_OURS = re.compile(r"asterism\..*|tombstones\..*|chat-history.*|api-token(\.\w+)?|background\.\w+")
+_OUR_FOLDERS = frozenset(
+    {"snapshots", "backups", "workspaces", "files", "cassettes", "uploads", "constellations"}
+)
+
+
+def keep_private(place: Path) -> None:
+    """Take from others what an older release let them read in a data directory.
+
+    The directory itself is closed if it holds nothing but what asterism writes there: somebody may
+    have put their own things into it, and those are not ours to close.
+    """
+    only_ours = True
+    with contextlib.suppress(OSError):  # another user's: `others_may` and doctor tell of it
+        for entry in os.scandir(place):
+            ours = bool(_OURS.fullmatch(entry.name)) or entry.name in _OUR_FOLDERS
+            only_ours &= ours or entry.name.endswith(".py") or entry.name == "__pycache__"
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if ours and mode & 0o077 and not stat.S_ISLNK(mode):
+                Path(entry.path).chmod(stat.S_IMODE(mode) & 0o700)
+        mode = place.stat().st_mode
+        if only_ours and mode & 0o077:
+            place.chmod(stat.S_IMODE(mode) & 0o700)
 
 
 def private(path: str, flags: int) -> int:
@@ -110,3 +162,13 @@ def refuse_writable(file: Path) -> None:
                 "yours, and was not read. Look at the file, then run "
                 f'"chmod {mode} {place}".'
             )
+
+
+def data_directory(explicit: Path | None, environ: Mapping[str, str]) -> Path:
+    """Where everything rests: `--data`, ASTERISM_DATA, or the platform's usual place."""
+    named = explicit or environ.get("ASTERISM_DATA")
+    if named:
+        return Path(named).absolute()
+    from platformdirs import user_data_path
+
+    return user_data_path("asterism", appauthor=False)

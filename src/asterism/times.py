@@ -180,6 +180,11 @@ def use_local_zone(zone: tzinfo | None) -> None:
     _local_zone = zone
 
 
+def local_zone() -> tzinfo:
+    """Return the time zone in which commands show times."""
+    return _local_zone or zone_named(machine_zone())
+
+
 def _in_local_zone(moment: datetime) -> datetime:
     """Return a time without a zone as a local one."""
     return moment.astimezone() if _local_zone is None else moment.replace(tzinfo=_local_zone)
@@ -222,6 +227,27 @@ def read_hours(text: str) -> tuple[time, time]:
     if first is None or last is None or first == last:
         raise ValueError(f"{text[:80]!r} is not a pair of different times of the day.")
     return first, last
+
+
+def quiet_until(hours: str, now: int, zone: tzinfo) -> int | None:
+    """Return when the quiet hours end in which a moment lies; None if it lies outside of them.
+
+    Args:
+        hours: Such as `22:00-08:00`, by the clock of the zone; the second time is not in them.
+        now: The moment.
+        zone: Where the clock stands.
+    """
+    first, last = read_hours(hours)
+    here = to_datetime(now, zone)
+    clock = here.time()
+    overnight = first > last
+    quiet = (clock >= first or clock < last) if overnight else first <= clock < last
+    if not quiet:
+        return None
+    day = here.date() + timedelta(days=1) if overnight and clock >= first else here.date()
+    end = datetime.combine(day, last, zone)
+    # Where clocks are set back, the same time comes twice, and the first may have passed.
+    return to_ms(end) if to_ms(end) > now else to_ms(end.replace(fold=1))
 
 
 def read_moment(text: str, now: datetime | None = None) -> datetime:

@@ -7,8 +7,9 @@ name of an agent.
 
 from __future__ import annotations
 
+import functools
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, timedelta
 from enum import Enum, StrEnum
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
     from asterism.turns.context_view import ContextView
     from asterism.types.agents import AgentRecord, Rule, Schedule
     from asterism.types.documents import SourceDocument
+    from asterism.types.groups import GroupEvent, GroupRecord
     from asterism.types.memory import EditRecord, Line
     from asterism.types.permissions import ApprovalRecord, Grant
-    from asterism.types.spending import Spend, SpendLine
+    from asterism.types.spending import Spend, SpendLine, Standing
     from asterism.types.turns import Entry, Outcome, TurnRecord
 
 T = TypeVar("T")
@@ -48,10 +50,28 @@ VERDICTS = ("allowed", "asked", "denied")
 
 def view(value: Any) -> Any:
     """Return a value as JSON can hold it: audiences and schemas in the form they are written in."""
-    if value is None or (isinstance(value, str | int | float) and not isinstance(value, Enum)):
+    kind = cast("type[Any]", type(value))
+    if kind in _PLAIN:
         return value
+    if kind is dict:
+        return {
+            key if type(key) is str else str(key): view(item)
+            for key, item in cast("dict[Any, Any]", value).items()
+        }
+    if kind is list or kind is tuple:
+        return [view(item) for item in cast("list[Any]", value)]
+    return _object_view(value, kind)
+
+
+_MAX_DELETED = 1_000
+_PLAIN = frozenset({type(None), str, int, float, bool})
+
+
+def _object_view(value: Any, kind: type[Any]) -> Any:
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, str | int | float):
+        return value
     if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)
         return {str(key): view(item) for key, item in mapping.items()}
@@ -59,10 +79,19 @@ def view(value: Any) -> Any:
         return [view(item) for item in cast("list[Any]", value)]
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    return _object_view(value)
+    shown = _shown_fields(kind)
+    if callable(shown):
+        return shown(value)
+    if shown is not None:
+        return {key: view(getattr(value, name)) for key, name in shown}
+    return value
 
 
-def _object_view(value: Any) -> Any:
+@functools.cache
+def _shown_fields(
+    kind: type[Any],
+) -> Callable[[Any], Any] | tuple[tuple[str, str], ...] | None:
+    """Return how records of a class are shown: by a function, or the keys of their fields."""
     from asterism.memory.schemas import schema_wire
     from asterism.types.agents import Audience
     from asterism.types.memory import (
@@ -73,21 +102,86 @@ def _object_view(value: Any) -> Any:
         TextSchema,
     )
 
-    if isinstance(value, Audience):
-        return str(value)
-    if isinstance(value, TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema):
-        return schema_wire(value)
-    if is_dataclass(value) and not isinstance(value, type):
+    if issubclass(kind, Audience):
+        return str
+    if issubclass(kind, TextSchema | MapSchema | ListSchema | LogSchema | CompositeSchema):
+        return schema_wire
+    if is_dataclass(kind):
         # What begins with an underscore belongs to the object, such as the home behind an agent.
-        names = (field.name for field in fields(value) if not field.name.startswith("_"))
-        return {_json_name(type(value), name): view(getattr(value, name)) for name in names}
-    return value
+        names = (field.name for field in fields(kind) if not field.name.startswith("_"))
+        return tuple((_json_name(kind, name), name) for name in names)
+    return None
 
 
-def _json_name(kind: type, name: str) -> str:
+def _json_name(kind: type[Any], name: str) -> str:
     """Return the key of a field: a moment such as `created_at_ms` is shown as `created_at`."""
     shown = name.removesuffix("_ms")
     return shown if hasattr(kind, shown) else name
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+def group_view(group: GroupRecord) -> Shape:
+    """Return a group with its members; how busy they are is not part of it."""
+    shape = view(group)
+    shape["members"] = [
+        {name: value for name, value in view(member).items() if name not in ("waiting", "position")}
+        for member in group.members
+    ]
+    return {name: value for name, value in shape.items() if name != "memory"}
+
+
+def transcript_markdown(name: str, events: Sequence[GroupEvent]) -> str:
+    """Return the transcript of a group as Markdown: a section for each turn."""
+    lines = [f"# {name}", ""]
+    turn = ""
+    said = ""
+    for event in events:
+        if event.kind == "reply" and event.text == said:
+            continue  # the words of the one member that was asked
+        said = event.text if event.kind == "answer" else said
+        if event.turn_id != turn:
+            turn = event.turn_id
+            lines += [f"## {event.at:%Y-%m-%d %H:%M} UTC, {turn}", ""]
+        match event.kind:
+            case "decision":
+                lines.append(f"*{event.text}*")
+                votes = event.details.get("notes", {}).get("minutes", {}).get("votes", ())
+                lines += [f"- {vote['member']} voted {vote['choice']}" for vote in votes]
+            case "question":
+                continue
+            case "delegation":
+                to = f" to {event.details['to']}" if event.details.get("to") else ""
+                lines.append(f"**{event.speaker}** delegates{to}: {event.text}")
+            case "answer" if event.details.get("state") != "done":
+                lines.append(f"**{event.speaker}** ({event.details.get('state')}): {event.text}")
+            case "message":
+                lines.append(f"**{speaker_label(event.speaker)}**: {event.text}")
+            case _:
+                lines.append(f"**{event.speaker}**: {event.text}")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def speaker_label(speaker: str) -> str:
+    """Return who has said something to a group: a name, and where it was said.
+
+    Args:
+        speaker: That of a message in a transcript, such as `owner`, `terminal` or `discord:ann`.
+    """
+    channel, _, sender = speaker.partition(":")
+    match channel:
+        case "owner":
+            return "owner"
+        case "terminal":
+            return "owner (terminal)"
+        case "agent" | "group":
+            return f"{sender} ({channel})"
+        case _ if sender:
+            return f"{sender if sender.startswith('@') else f'@{sender}'} ({channel})"
+        case _:
+            return f"({channel})"
 
 
 # -- problems and pages ----------------------------------------------------------------------------
@@ -125,11 +219,32 @@ def page_of(items: Sequence[T], limit: int, cursor: Callable[[T], str]) -> Page[
 
 
 async def agent_names(home: Home) -> dict[str, str]:
-    """Return the names of agents by id; of none, if the caller may not read them."""
+    """Return the names of agents and groups by id; of none, if the caller may not read them."""
     try:
-        return {agent.id: agent.name for agent in await home.agents.list()}
+        named = [*await home.agents.list(archived=None), *await home.groups.list()]
+        return {each.id: each.name for each in named}
     except NotAllowed:
         return {}
+
+
+async def names_with_deleted(home: Home, ids: Collection[str]) -> dict[str, str]:
+    """Return the names of agents and groups by id, those of deleted agents among `ids` too.
+
+    These stand in the audit log, as long as it has them.
+    """
+    names = await agent_names(home)
+    if all(id in names for id in ids):
+        return names
+    try:
+        deleted = await home.audit.list(kind="agent.deleted", limit=_MAX_DELETED)
+    except NotAllowed:
+        return names
+    gone = {
+        str(event.agent_id): f"{event.body['what']} (deleted)"
+        for event in reversed(deleted)
+        if event.agent_id in ids and event.body and event.body.get("what")
+    }
+    return gone | names
 
 
 async def person_names(home: Home) -> dict[str, str]:
@@ -476,20 +591,22 @@ def spend_view(spend: Spend, by: SpendBy) -> Shape:
             {"day": f"{day:%Y-%m-%d}", "cost_usd": _usd(cost), "presumed_usd": _usd(presumed)}
             for day, cost, presumed in spend_by_day(spend)
         ],
-        "caps": [
-            {
-                "scope": standing.cap.scope,
-                "who": standing.cap.who,
-                "span": standing.cap.span.value,
-                "setting": standing.cap.setting,
-                "cap_usd": _usd(standing.cap.amount),
-                "spent_usd": _usd(standing.total.spent),
-                "presumed_usd": _usd(standing.total.presumed),
-                "reserved_usd": _usd(standing.total.reserved),
-                "renewal": standing.renewal,
-            }
-            for standing in spend.standings
-        ],
+        "caps": [cap_view(standing) for standing in spend.standings],
+    }
+
+
+def cap_view(standing: Standing) -> Shape:
+    """Return a cap, and how much of it is used."""
+    return {
+        "scope": standing.cap.scope,
+        "who": standing.cap.who,
+        "span": standing.cap.span.value,
+        "setting": standing.cap.setting,
+        "cap_usd": _usd(standing.cap.amount),
+        "spent_usd": _usd(standing.total.spent),
+        "presumed_usd": _usd(standing.total.presumed),
+        "reserved_usd": _usd(standing.total.reserved),
+        "renewal": standing.renewal,
     }
 
 

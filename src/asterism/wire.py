@@ -19,6 +19,7 @@ import errno
 import importlib
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -141,8 +142,6 @@ def decode(value: Any, *, trusted: bool = False) -> Any:
     try:
         if kind in _PLAIN:
             return _PLAIN[kind](named["value"])
-        if not isinstance(kind, str) or not kind.startswith(_PACKAGE):
-            raise BadFrame(f"{str(kind)[:80]!r} is not a kind of value")
         return _record(_class_of(kind, trusted=trusted), named)
     except BadFrame:
         raise
@@ -183,11 +182,26 @@ def _name_of(kind: type[Any]) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _class_of(name: str, *, trusted: bool) -> type[Any]:
+_CLASS = re.compile(
+    rf"{re.escape(_PACKAGE)}(?:app|client|config|errors|groups|memory|models|permissions|ports|search"
+    r"|secrets|sources|store|times|tools|turns|types)(?:\.[a-z][a-z0-9_]*)*\.\w+"
+)
+"""The classes of values and errors: in packages that may be imported because an answer names them.
+
+None is a program that runs when it is imported."""
+
+
+def _class_of(name: Any, *, trusted: bool) -> type[Any]:
+    """Return the class of a kind; a name of anything else, such as a module to run, is refused."""
+    if not isinstance(name, str) or not _CLASS.fullmatch(name):
+        raise BadFrame(f"{str(name)[:80]!r} is not a kind of value")
     module_name, _, class_name = name.rpartition(".")
     module: ModuleType | None = sys.modules.get(module_name)
     if module is None and trusted:
-        module = importlib.import_module(module_name)
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError:
+            raise BadFrame(f"{name[:80]!r} is not a kind of value") from None
     kind = getattr(module, class_name, None)
     if not isinstance(kind, type) or kind.__module__ != module_name:
         raise BadFrame(f"{name[:80]!r} is not a kind of value")
@@ -217,13 +231,13 @@ def encode_error(error: AsterismError) -> dict[str, Any]:
 
 def decode_error(frame: Mapping[str, Any]) -> AsterismError:
     """Return the same error: its type, its text and its fields."""
-    kind = _class_of(frame[KIND], trusted=True)
+    kind = _class_of(frame.get(KIND), trusted=True)
     if not issubclass(kind, AsterismError):
         raise BadFrame(f"{kind.__name__} is not an error")
     error = kind.__new__(kind)
     AsterismError.__init__(error, frame["reason"], outcome=frame["outcome"])
     for name, value in frame.items():
-        if name not in (KIND, "notes", "reason", "outcome"):
+        if name not in (KIND, "notes", "reason", "outcome") and not name.startswith("_"):
             setattr(error, name, decode(value, trusted=True))
     for note in frame["notes"]:
         error.add_note(note)

@@ -29,6 +29,7 @@ async def served(home: Asterism) -> AsyncGenerator[str, None]:
 
 
 @pytest.mark.promise("A1")
+@pytest.mark.timeout(400)
 async def test_made_up_requests_are_answered_as_the_document_says(tmp_path: Path):
     examples = "50" if os.environ.get("ASTERISM_TORTURE") else "3"
     async with open_home(tmp_path / "home") as home, served(home) as url:

@@ -90,7 +90,7 @@ async def outcome_of(home: Asterism, turn_id: str) -> Outcome:
     async def ended() -> bool:
         return (await home.turns.outcome(turn_id)).state in (TurnState.DONE, TurnState.FAILED)
 
-    await until(ended, 20)
+    await until(ended)
     return await home.turns.outcome(turn_id)
 
 
@@ -162,7 +162,7 @@ async def test_workers_side_by_side_announce_a_question_once(world: World):
         await one.people.create("anna", roles=["admin"])
         parked = await other.agents.ask("aria", ASK)
         (question,) = await one.approvals.list()
-        await until(lambda: len(world.delivered) > 0, 20)
+        await until(lambda: len(world.delivered) > 0)
         receipt = await other.approvals.decide(question.id, approved=True, by="anna")
         await outcome_of(one, receipt.turn_id)
         assert receipt.turn_id == parked.turn_id
@@ -170,7 +170,7 @@ async def test_workers_side_by_side_announce_a_question_once(world: World):
         async def told() -> bool:
             return len(world.delivered) >= 2
 
-        await until(told, 20)
+        await until(told)
         asked, answered = world.delivered
         assert asked.key == f"{question.id}/1/room:anna"
         assert "was answered by anna: approved" in answered.text

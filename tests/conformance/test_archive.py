@@ -656,6 +656,7 @@ async def test_why_a_passage_is_there_is_told_with_the_very_texts(database: Data
         "    message that opened turn_1: My sister lives in Oslo.",
         '    call of weather in turn_1: weather({"city":"Oslo"})',
         "      its result: It snows.",
+        "      message that opened turn_1: My sister lives in Oslo.",
         "    document manuals/a.pdf, page 3",
         "    the message of turn_gone, which is not kept any more",
         "    call 7/call/0 of turn_1, which is not kept any more",

@@ -197,7 +197,7 @@ async def test_the_event_that_names_what_was_emptied_is_not_emptied(
     await append(database, agent_id, [Event("k", "a", NOW, {"to": "a-canary-word"})])
     await forget(database, tmp_path, as_owner(), Forgetting(texts=("a-canary-word",)))
     # Words of asterism's own, in the body of that event and of the anchor.
-    what = Forgetting(texts=("emptied", agent_id, "heads of 1 chains"))
+    what = Forgetting(texts=("emptied", agent_id, "heads of 1 chain"))
     await forget(database, tmp_path, as_owner(), what)
     assert (await verify(database)).sound
     rows = await database.read(lambda tx: events.page(tx, kind="audit"))
@@ -229,7 +229,7 @@ async def test_forgetting_beside_verifying_is_no_fault(database: Database, tmp_p
     class Waiting:
         """The same database, which lets the forgetting come first."""
 
-        async def read(self, work: Any) -> Any:
+        async def read(self, work: Any, **options: Any) -> Any:
             await asyncio.gather(*forgetting)
             return await database.read(work)
 

@@ -64,7 +64,7 @@ async def test_a_health_report_shows_what_is_wrong_and_the_next_move(database: D
     await database.write(put)
     report = await look(database, aria)
     assert report.counts["passages"] == 11
-    assert report.counts["that hold"] == 9
+    assert report.counts["valid"] == 9
     assert (report.counts["superseded"], report.counts["retracted"]) == (1, 1)
     assert report.counts["blocks"] == 2
     by_kind = {one.kind: one for one in report.findings}

@@ -214,7 +214,7 @@ async def test_what_was_broken_off_goes_on_where_it_was(database: Database, cloc
     encoder.meet = lambda call: hang() if call == 3 else None
     indexing = made(database, encoder, clock)
     await indexing.start()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         await hangs.wait()
     await indexing.stop()
     assert len(encoder.seen) == 128
@@ -287,7 +287,7 @@ async def test_indexing_begins_by_itself_when_an_agent_is_quiet(database: Databa
     indexing = Indexing(database, now_ms, lambda: encoder, quiet=0.02)
     await indexing.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await until(indexing, (100, 100))
             await talk(database, 60, first=50)
             for _ in range(60):
@@ -372,7 +372,7 @@ async def test_a_process_killed_in_the_middle_leaves_nothing_half(
             sys.executable, "-c", CHILD, str(tmp_path / "data"), stdout=asyncio.subprocess.PIPE
         )
         assert child.stdout is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             for _ in range(batches):
                 assert await child.stdout.readline() == b"64\n"
             os.kill(child.pid, signal.SIGKILL)

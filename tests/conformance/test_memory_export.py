@@ -126,7 +126,7 @@ async def _there_and_back(here: World, script: list[Turn]) -> None:
     writer = life.owner()
     report = await life.database.write(lambda tx: import_memory(tx, writer, carl, document))
     assume(report.merged == 0)
-    assert [one for one in report.left if "blocks of others" not in one] == []
+    assert [one for one in report.left if "Blocks of others" not in one] == []
     assert report.passages == len(first["passages"])
     again = await life.database.read(lambda tx: export(tx, carl))
     assert carried(again) == carried(first)
@@ -234,8 +234,8 @@ async def test_people_are_found_by_name_or_introduced_as_strangers(home: Home, t
         assert report.people == ("Anna",)
         assert (report.blocks, report.passages, report.merged) == (("notes",), 2, 0)
         assert list(report.left) == [
-            "Not carried: summaries (1), which stand for messages that are not here.",
-            "Not carried: blocks of others (1). Ask their owners to share them.",
+            "Summaries (1) were not imported: they stand for messages that are not here.",
+            "Blocks of others (1) were not imported. Ask their owners to share them.",
         ]
         there = await database.read(lambda tx: people.find(tx, "Anna"))
         assert (there.trust, there.roles, there.accounts) == (Trust.STRANGER, (), ())
@@ -295,8 +295,8 @@ async def test_what_breaks_a_rule_is_left_and_the_rest_is_carried(home: Home):
     ]
     report = await home.import_(document)
     assert (report.blocks, report.passages) == (("notes",), 2)
-    left = [one for one in report.left if one.startswith(("Block", "Passage"))]
-    assert [one.split(" was not carried: ")[0] for one in left] == [
+    left = [one for one in report.left if one.startswith(("Block ", "Passage "))]
+    assert [one.split(" was not imported: ")[0] for one in left] == [
         "Block 'no good'",
         "Block 'small'",
         "Block 'rows'",

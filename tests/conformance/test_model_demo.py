@@ -49,6 +49,12 @@ class TestDemo(ModelContract):
         reply = await model.complete(ask("call look {at", tools=TOOLS))
         assert reply.calls[0].arguments == "{at"
 
+    async def test_calls_what_a_scheduled_message_asks_for(self, model: Model):
+        reply = await model.complete(
+            ask('[scheduled for Wed 18 Nov 09:00] call look {"at": "x"}', tools=TOOLS)
+        )
+        assert [(call.name, call.arguments) for call in reply.calls] == [("look", '{"at": "x"}')]
+
     async def test_takes_content_in_parts_and_a_note_behind_it(self, model: Model):
         parts = [{"type": "text", "text": "Good"}, {"type": "text", "text": "day"}]
         said = orjson.dumps({"role": "user", "content": parts})

@@ -121,7 +121,7 @@ async def ids(database: Database) -> list[str]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110 - the condition is another process's
             await asyncio.sleep(0.01)
 
@@ -170,7 +170,7 @@ async def test_a_name_is_held_by_one_at_a_time(engine: Engine) -> None:
         async with database.alone("one"):
             raise Upset
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         with pytest.raises(Upset):
             await fail()
         async with database.alone("two"):

@@ -591,6 +591,8 @@ async def test_a_fork_of_a_moment_is_what_was_known_then(home: Home):
     assert told(found) == told(then)
     assert found.blocks[0].block.text == "one\ntwo"
     assert [one.text for one in found.passages][-1] == "The meeting is on 3 May."
+    dora = await home.database.write(lambda tx: put_agent(tx, "dora"))
+    assert (await fork(home, dora, NOW - 1)).sources == 0, "the source came later"
     told_by = await home.database.read(lambda tx: blame(tx, found.blocks[0].block.id))
     assert [
         [str(origin) for edit in edits for origin in edit.source.origins] for _, edits in told_by

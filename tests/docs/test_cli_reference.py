@@ -1,15 +1,17 @@
 """The reference of the command line names every command and option, and no other."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import typer.main
 
-from asterism.cli import app
-from asterism.cli.chat import Chat
+from asterism.cli import build
+from asterism.cli.conversation import Chat
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
 SECTION = re.compile(
@@ -28,7 +30,7 @@ def commands(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from commands(one, f"{name} {word}".strip())
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(typer.main.get_command(build())))
 SECTIONS = {found["name"]: found for found in SECTION.finditer(PAGE + "\n##")}
 EVERYWHERE = {"--data", "--config", "--json", "--help"}
 
@@ -80,3 +82,33 @@ def test_commands_in_shell_blocks_of_the_documentation_exist() -> None:
             ):
                 named = f"asterism {noun} {verb}"
                 assert noun in COMMANDS or f"{noun} {verb}" in COMMANDS, f"{page.name}: {named}"
+
+
+LINE = re.compile(r"^ *(?:\$ )?(?:[A-Z_]+=\S+ )*asterism ([a-z].*)$", re.MULTILINE)
+
+
+def typed_commands() -> Iterator[tuple[str, list[str]]]:
+    """Every command of the documentation that a reader would type, with the page it is on."""
+    root = Path(__file__).parents[2]
+    for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+        for block in re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            for line in LINE.findall(block.replace("\\\n", " ")):
+                lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>;&")
+                lexer.whitespace_split = True
+                words: list[str] = list(lexer)
+                end = next((n for n, word in enumerate(words) if word[:1] in "|<>;&"), len(words))
+                yield page.name, words[:end]
+
+
+def test_commands_of_the_documentation_are_understood() -> None:
+    refused: list[str] = []
+    for page, typed in typed_commands():
+        both = " ".join(typed[:2])
+        named = both if both in COMMANDS else typed[0]
+        rest = typed[len(named.split()) :]
+        if named in COMMANDS and "--help" not in rest:
+            try:
+                COMMANDS[named].make_context(named, rest)
+            except typer.TyperException as error:
+                refused.append(f"{page}: {' '.join(typed)}: {error.format_message()}")
+    assert refused == []

@@ -31,7 +31,7 @@ NAMED = {
     "tools": "<tool>",
 }
 """Tables that have a table for each name."""
-WHOLE = {"options", "headers", "long", "env", "effects", "roles", "contacts.contacts"}
+WHOLE = {"rooms", "options", "headers", "long", "env", "effects", "roles", "contacts.contacts"}
 """Tables that are one value."""
 PLUGINS = "pipeline.options"
 """Whose tables are known of the plugins that come with asterism."""

@@ -21,6 +21,7 @@ import tempfile
 import termios
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from fcntl import ioctl
@@ -29,6 +30,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Self
 
+import pyte
 import pytest
 from aiohttp import web
 
@@ -43,8 +45,9 @@ from tests.servers.openai_server import (
 )
 
 EXECUTABLE = Path(sys.executable).parent / "asterism"
-PATIENCE = 30.0
+PATIENCE = 120.0
 TRACEBACK = "Traceback (most recent call last)"
+_ROWS = 40
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -147,9 +150,11 @@ class Command:
             process.communicate()
 
     @contextlib.contextmanager
-    def terminal(self, *arguments: str, columns: int = 100) -> Generator[Terminal, None, None]:
+    def terminal(
+        self, *arguments: str, columns: int = 100, rows: int = _ROWS
+    ) -> Generator[Terminal, None, None]:
         """Run the installed command at a pseudo-terminal; it is killed at the end."""
-        terminal = Terminal([str(EXECUTABLE), *arguments], self.env, columns)
+        terminal = Terminal([str(EXECUTABLE), *arguments], self.env, columns, rows)
         try:
             yield terminal
         finally:
@@ -229,8 +234,8 @@ def _loop_is_running() -> bool:
     return True
 
 
-def _set_size(terminal: int, columns: int) -> None:
-    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+def _set_size(terminal: int, columns: int, rows: int = _ROWS) -> None:
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 class Screen:
@@ -262,25 +267,85 @@ def _without_styles(printed: str) -> str:
     return _ESCAPES.sub("", printed).replace("\r", "")
 
 
-class Terminal:
-    """A person at a terminal."""
+class _WrappingScreen(pyte.HistoryScreen):
+    """A screen that knows which lines went on below for want of room, and which had ended."""
 
-    def __init__(self, arguments: list[str], env: dict[str, str], columns: int) -> None:
+    _draws = False
+
+    def draw(self, data: str) -> None:
+        self._draws = True
+        super().draw(data)
+        self._draws = False
+
+    def linefeed(self) -> None:
+        self.buffer[self.cursor.y].wrapped = self._draws  # pyright: ignore[reportAttributeAccessIssue] - rows are dictionaries that move as they are
+        super().linefeed()
+
+
+class Terminal:
+    """A person at a terminal, who reads what stands on it: the screen and what scrolled away."""
+
+    def __init__(
+        self, arguments: list[str], env: dict[str, str], columns: int, rows: int = _ROWS
+    ) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:  # pragma: no cover - becomes the command
             # Tests in the background of a shell ignore Ctrl-C; whoever sits at a terminal does not.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execve(arguments[0], arguments, env)
-        _set_size(self._fd, columns)
+        _set_size(self._fd, columns, rows)
         self.raw = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._read = 0
+        self._screen = _WrappingScreen(columns, rows, history=100_000)
+        self._stream = pyte.Stream(self._screen)
+        self._read = (0, 0)
+        """The line and the column up to which the person has read."""
         self._status: int | None = None
 
     @property
+    def lines(self) -> list[str]:
+        """All lines, from the first one that scrolled away to the last on the screen."""
+        screen, rows = self._screen, self._rows
+        lines = ["".join(row[x].data for x in range(screen.columns)).rstrip() for row in rows]
+        # What stands before the cursor was written, spaces too.
+        row, column = self._cursor
+        lines[row] = lines[row].ljust(column)
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
+
+    @property
     def shown(self) -> str:
-        """All that was printed, without styles."""
-        return _without_styles(self.raw)
+        """All that can be read."""
+        return self._text[0]
+
+    @property
+    def _rows(self) -> list[Any]:
+        screen = self._screen
+        return [*screen.history.top, *(screen.buffer[row] for row in range(screen.lines))]
+
+    @property
+    def _text(self) -> tuple[str, list[tuple[int, int]]]:
+        """The lines as one text, and the place of each character."""
+        text: list[str] = []
+        places: list[tuple[int, int]] = []
+        for number, (line, row) in enumerate(zip(self.lines, self._rows, strict=False)):
+            wrapped = getattr(row, "wrapped", False)
+            whole = line.ljust(self._screen.columns) if wrapped else f"{line}\n"
+            text.append(whole)
+            places += [(number, column) for column in range(len(whole))]
+        return "".join(text), places
+
+    @property
+    def _cursor(self) -> tuple[int, int]:
+        cursor = self._screen.cursor
+        row = len(self._screen.history.top) + cursor.y
+        return row, min(cursor.x, self._screen.columns)
+
+    def resize(self, columns: int, rows: int = _ROWS) -> None:
+        """Make the window another size."""
+        self._screen.resize(rows, columns)
+        _set_size(self._fd, columns, rows)
 
     def type(self, text: str) -> None:
         """Type a line."""
@@ -291,15 +356,31 @@ class Terminal:
         os.write(self._fd, key.encode())
 
     def expect(self, text: str, timeout: float = PATIENCE) -> str:
-        """Wait until a text is shown after what was expected before; return what came with it."""
+        """Wait until a text is shown after what was expected before; return what came with it.
+
+        A line may have ended between any two of its words.
+        """
         deadline = time.monotonic() + timeout
+        wanted = re.compile(re.sub(r"(?<=\S)\\ (?=\S)", r"\\s+", re.escape(text)))
         while True:
-            found = self.shown.find(text, self._read)
-            if found >= 0:
-                start, self._read = self._read, found + len(text)
-                return self.shown[start : self._read]
+            shown, places = self._text
+            start = bisect_left(places, self._read)
+            found = wanted.search(shown, start)
+            if found is not None:
+                end = found.end()
+                line, column = places[end - 1]
+                # What is printed next may push a prompt down, and stand where it stood.
+                at_prompt = (line, column + 1) == self._cursor
+                self._read = (line, 0) if at_prompt else (line, column + 1)
+                return shown[start:end]
             if not self._pump(deadline):
-                raise AssertionError(f"{text!r} was not shown after: {self.shown[self._read :]!r}")
+                raise AssertionError(f"{text!r} was not shown after: {shown[start:]!r}")
+
+    def see(self, text: str) -> None:
+        """Wait until a text is shown that may go away again, such as a hint."""
+        read = self._read
+        self.expect(text)
+        self._read = read
 
     def ended(self) -> int:
         """Wait for the end and return the exit code, negative for a signal."""
@@ -321,26 +402,28 @@ class Terminal:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
         os.close(self._fd)
-        assert TRACEBACK not in self.shown, self.shown
+        assert TRACEBACK not in self.raw, self.shown
 
     def _pump(self, deadline: float) -> bool:
         """Read what was printed; False at the end, and an error when nothing comes in time."""
         ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            raise AssertionError(f"Nothing more was shown after: {self.shown[self._read :]!r}")
+        if not ready or time.monotonic() > deadline:
+            raise AssertionError(f"Nothing more was shown after {self._read}: {self.shown!r}")
         try:
             piece = os.read(self._fd, 65536)
         except OSError:  # Linux says so at the end
             piece = b""
-        self.raw += self._decoder.decode(piece)
+        text = self._decoder.decode(piece)
+        self.raw += text
+        self._stream.feed(text)
         return bool(piece)
 
 
 class _TogetherServer(OpenAIServer):
     """A model server that answers nobody before so many requests have come."""
 
-    def __init__(self, respond: Respond, together: int) -> None:
-        super().__init__(respond)
+    def __init__(self, respond: Respond, together: int, latency: float) -> None:
+        super().__init__(respond, latency=latency)
         self._missing = together
         self._all_came = asyncio.Event()
 
@@ -355,8 +438,8 @@ class _TogetherServer(OpenAIServer):
 class ModelServer:
     """The misbehaving model server in a thread, for tests that wait for commands."""
 
-    def __init__(self, together: int = 1) -> None:
-        self._server = _TogetherServer(self._respond, together)
+    def __init__(self, together: int = 1, latency: float = 0.0) -> None:
+        self._server = _TogetherServer(self._respond, together, latency)
         self._asked = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -387,6 +470,17 @@ class ModelServer:
 
     def next(self, *faults: Fault | Raw | None) -> None:
         self._server.next(*faults)
+
+    def every(self, fault: Fault | Raw | None) -> None:
+        """Meet all requests with this from now on."""
+        self._server.every = fault
+
+    def requests_about(self, text: str) -> int:
+        """How often an answer to a message was asked for."""
+        spoken = [
+            [each for each in body["messages"] if each["role"] == "user"] for body in self.bodies
+        ]
+        return sum(bool(said) and text in str(said[-1]["content"]) for said in spoken)
 
     def demand(self, key: str) -> None:
         """Refuse requests without this key from now on."""

@@ -75,7 +75,7 @@ def test_a_question_is_asked_here_and_answered_on_a_copy(tmp_path: Path, model: 
     assert grant["id"] in there.ok("grant", "list", "--all")
     assert there.run("grant", "give", "pay").returncode == 2
     given = there.ok("grant", "give", "pay", "--agent", "aster", "--uses", "1")
-    assert "may make calls of pay 1 more without asking" in given
+    assert "may make calls of pay (1 more) without asking" in given
     there.ok("chat", "--once", '[[call:pay {"to": "eve", "euros": 5}]]')
     assert log.read_text() == "bob 10\nbob 3\neve 5\n"
 

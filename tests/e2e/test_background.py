@@ -47,7 +47,7 @@ def test_up_is_ready_once_and_down_ends_it(
     assert Path(status["log"]).parent == asterism.data
     shown = asterism.ok("status")
     assert f"in the background (process {started['pid']}) since 20" in shown
-    assert '"asterism resume" lets the agents continue' in shown
+    assert '"asterism resume" lets them continue.' in shown
     ended = asterism.ok("down")
     assert ended == f"Ended the home in the background (process {started['pid']}).\n"
     assert asterism.json("status")["running"] is False
@@ -192,7 +192,7 @@ def test_a_home_that_is_open_is_not_given_to_the_system(asterism: Command, syste
 
 def test_launchd_gets_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    unit = launchd_unit(Options(data=tmp_path / "data"))
+    unit = launchd_unit(Options(data=tmp_path / "data"), "up")
     agent = plistlib.loads(unit.text)
     assert agent["ProgramArguments"][-4:] == [
         "--data",
@@ -203,3 +203,28 @@ def test_launchd_gets_an_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert agent["KeepAlive"] == {"SuccessfulExit": False}
     assert unit.file == tmp_path / "Library" / "LaunchAgents" / f"{unit.name}.plist"
     assert unit.start[0][:2] == ("launchctl", "bootstrap")
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize(
+    ("name", "make", "reason"),
+    [
+        ("asterism.sock", "directory", "is not a socket"),
+        ("asterism.log", "directory", "cannot be written"),
+        ("asterism.log", "pipe", "cannot be written"),
+    ],
+)
+def test_an_odd_file_in_the_way_is_named_and_nothing_is_started(
+    installed: Installed, name: str, make: str, reason: str
+):
+    installed.ok("agent", "create", "aria")
+    place = installed.data / name
+    place.unlink(missing_ok=True)
+    if make == "pipe":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+    refused = installed.run("up")
+    assert refused.returncode == 1
+    assert reason in refused.stderr
+    assert "not started" in refused.stderr

@@ -46,6 +46,8 @@ def test_text_streams_and_tools_are_shown(asterism: Command, model: ModelServer)
         person.expect("· nope {} → Error: there is no tool 'nope'.")
         person.expect("› ")
         person.press(CTRL_C)
+        person.see("Ctrl-C again or Ctrl-D leaves")
+        person.press(CTRL_C)
         assert person.ended() == 0
 
 

@@ -196,3 +196,60 @@ def test_a_schedule_is_added_and_cancelled_in_local_time(asterism: Command):
     assert " 08:00:00" in asterism.ok("schedule", "list", "--agent", "planner")
     assert "Water the plants." in asterism.ok("schedule", "cancel", entry["id"])
     assert asterism.json("schedule", "list", "--agent", "planner") == []
+
+
+def test_a_schedule_is_cancelled_by_whatever_names_it(asterism: Command):
+    asterism.ok("agent", "create", "aria")
+
+    def add(*texts: str) -> list[str]:
+        made = [asterism.json("schedule", "add", "aria", "2036-01-01", text) for text in texts]
+        return [entry["id"] for entry in made]
+
+    plants, tea, water = add("Water the plants.", "Make tea.", "Drink water.")
+    assert water in asterism.ok("schedule", "cancel", "latest")
+    assert plants in asterism.ok("schedule", "cancel", "water", "the", "Plants")
+    assert tea in asterism.ok("schedule", "cancel", tea[-6:])
+    (plants,) = add("Water the plants.")
+    assert plants in asterism.ok("schedule", "cancel", plants[:-2])
+    add("Water the plants.", "Drink water.")
+    several = asterism.run("schedule", "cancel", "water")
+    assert several.returncode == 1
+    assert "'water' could be 2 schedules: sch_" in several.stderr
+    unknown = asterism.run("schedule", "cancel", "sch_nonsense")
+    assert unknown.returncode == 1
+    assert "There is no schedule 'sch_nonsense'." in unknown.stderr
+    assert len(asterism.json("schedule", "list")) == 2, "nothing was cancelled by guessing"
+    for word in ("remove", "delete", "rm"):
+        assert "Did you mean 'cancel'?" in asterism.run("schedule", word, plants).stderr
+    assert "Did you mean 'add'?" in asterism.run("schedule", "create").stderr
+    assert "Did you mean 'add'?" in asterism.run("person", "create", "anna").stderr
+
+
+@pytest.mark.promise("X3")
+def test_a_list_says_that_there_is_more_and_a_schedule_how_it_is_cancelled(asterism: Command):
+    asterism.ok("agent", "create", "aria")
+    asterism.ok("group", "create", "ring", "--pattern", "round_robin", "--member", "aria")
+    for number in range(3):
+        asterism.ok("archive", "add", f"Fact number {number}.", "--agent", "aria")
+        asterism.ok("block", "create", f"notes-{number}", "--agent", "aria")
+        asterism.ok("block", "edit", "notes-0", "--append", f"Line {number}.", "--agent", "aria")
+        asterism.ok("chat", "--group", "ring", "--once", f"Question {number}")
+    lists = (
+        ("audit", "list"),
+        ("archive", "list", "--agent", "aria"),
+        ("block", "history", "notes-0", "--agent", "aria"),
+        ("turn", "list"),
+        ("group", "transcript", "ring"),
+        ("memory", "as-of", "aria", "2036-01-01"),
+    )
+    for arguments in lists:
+        cut = asterism.run(*arguments, "--limit", "2")
+        assert "There are more" in cut.stderr, arguments
+        assert "--limit 10 shows more." in cut.stderr, arguments
+        assert "There are more" not in asterism.run(*arguments, "--limit", "100").stderr, arguments
+    assert len(asterism.json("turn", "list", "--limit", "2")) == 2
+    for arguments in (("outbox", "list"), ("notice", "list"), ("approval", "list", "--answered")):
+        assert asterism.json(*arguments, "--limit", "1") == []
+    asterism.ok("schedule", "add", "aria", "2036-01-01", "Water the plants.")
+    with asterism.screen("schedule", "list", columns=80) as person:
+        assert "takes an id, words of the message, or latest" in person.shown

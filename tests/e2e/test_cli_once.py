@@ -175,6 +175,32 @@ def test_a_model_that_is_down(asterism: Command):
 
 
 @pytest.mark.promise("T10")
+def test_the_demo_model_leaves_nothing_on_a_tape_and_that_is_told(
+    asterism: Command, tmp_path: Path
+):
+    asterism.configure('model = "demo:guide"\n')
+    done = asterism.run("chat", "--record", str(tmp_path / "tape"), "--once", "hello")
+    assert done.returncode == 0
+    assert "demo model" in done.stdout
+    assert f"Nothing was recorded on {tmp_path / 'tape'}: no request was made" in done.stderr
+
+
+def test_turns_of_a_deleted_agent_keep_its_name(asterism: Command, model: ModelServer):
+    asterism.use(model)
+    asterism.ok("agent", "create", "aria")
+    turn = asterism.json("chat", "--agent", "aria", "--once", "hello")["turn_id"]
+    asterism.ok("agent", "delete", "aria", "--yes")
+    assert "aria (deleted)" in asterism.ok("turn", "list")
+    assert "aria (deleted)" in asterism.ok("turn", "show", turn)
+
+
+def test_what_is_stored_twice_is_told_once(asterism: Command):
+    asterism.ok("agent", "create", "aria")
+    stored = asterism.json("archive", "add", "The boiler was serviced on 3 May.")["passage"]["id"]
+    again = asterism.ok("archive", "add", "The boiler was serviced on 3 May.")
+    assert again == f"Already stored as {stored}, which now names this source as well.\n"
+
+
 def test_a_limit_ends_the_turn_with_an_explanation(asterism: Command, model: ModelServer):
     with_tools(asterism, model)
     asterism.ok("agent", "create", "aria")

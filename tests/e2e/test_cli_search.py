@@ -277,7 +277,7 @@ def test_the_index_can_be_made_at_once(asterism: Command):
             await home.agents.import_messages("aria", said)
 
     asyncio.run(fill())
-    assert "minilm: 0 of 0 indexed texts" in asterism.ok("doctor")
+    assert "minilm; the few texts there are so far are read as they are" in asterism.ok("doctor")
     done = asterism.run("memory", "index")
     assert done.returncode == 0
     assert "40 texts in the index, 40 of them with vectors" in done.stdout

@@ -25,7 +25,7 @@ async def test_waiting_is_not_counted_as_work(installed: Installed):
         await go[number].wait()
         return "held"
 
-    async with asyncio.timeout(60), open_home(installed.data, clock=clock, tools=[hold]) as home:
+    async with asyncio.timeout(120), open_home(installed.data, clock=clock, tools=[hold]) as home:
         await home.agents.create("aria")
         first = await home.agents.send("aria", '[[call:hold {"number": 0}]]')
         second = await home.agents.send("aria", '[[call:hold {"number": 1}]]')
@@ -59,7 +59,7 @@ async def test_the_time_until_people_answer_is_told_by_itself(installed: Install
         clock.forward(seconds=3)
         return "paid"
 
-    async with asyncio.timeout(60), open_home(installed.data, clock=clock, tools=[pay]) as home:
+    async with asyncio.timeout(120), open_home(installed.data, clock=clock, tools=[pay]) as home:
         await home.agents.create("aria")
         receipt = await home.agents.send("aria", "[[call:pay {}]]")
         await home.turns.wait(receipt)

@@ -2,7 +2,9 @@
 
 import signal
 import subprocess
+import threading
 from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -269,3 +271,56 @@ def test_the_words_of_a_model_that_does_not_answer(machine: Command):
     assert (done.returncode, done.stdout) == (1, "")
     assert '"type": "model.unavailable"' in done.stderr
     assert "'local:m'" in done.stderr
+
+
+# -- servers on this machine ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def ollama(asterism: Command) -> Generator[Command, None, None]:
+    """A machine with an Ollama that has two models."""
+    body = b'{"models": [{"name": "llama3.2:latest"}, {"name": "qwen3:8b"}]}'
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        asterism.env["ASTERISM_SERVERS"] = f"ollama=127.0.0.1:{server.server_port}"
+        yield asterism
+        server.shutdown()
+        thread.join(PATIENCE)
+
+
+def test_servers_on_this_machine_are_listed_with_their_models(ollama: Command):
+    (server,) = [row for row in ollama.json("model", "list") if row["kind"] == "server"]
+    assert server["models"] == ["ollama:llama3.2:latest", "ollama:qwen3:8b"]
+    shown = ollama.ok("model", "list")
+    assert "ollama:qwen3:8b" in shown
+    assert "missing: ANTHROPIC_API_KEY" in shown
+    ollama.env["ASTERISM_SERVERS"] = "none"
+    assert "No model server" in ollama.ok("model", "list")
+
+
+@pytest.mark.promise("X5")
+def test_a_server_on_this_machine_is_asked_whether_it_has_a_model(ollama: Command):
+    done = ollama.run("model", "use", "ollama:nonsense")
+    assert done.returncode == 2
+    assert (
+        "has no model 'nonsense'. It has: ollama:llama3.2:latest, ollama:qwen3:8b." in done.stderr
+    )
+    assert done.stderr.rstrip().endswith("Nothing was changed.")
+    assert not (ollama.data / "asterism.toml").exists()
+    for name in ("ollama:llama3.2", "ollama:qwen3:8b"):
+        assert f"Default model: {name} " in ollama.ok("model", "use", name)
+    ollama.env["ASTERISM_SERVERS"] = "ollama=127.0.0.1:9"
+    said = ollama.ok("model", "use", "ollama:anything")
+    assert "No server answers at http://127.0.0.1:9: start ollama before you chat." in said

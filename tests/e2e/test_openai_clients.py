@@ -28,7 +28,7 @@ from tests.torture.world import spawn
 
 pytestmark = pytest.mark.promise("A3")
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 WEATHER: Any = {
     "type": "function",
     "function": {

@@ -167,3 +167,27 @@ def test_standard_input_has_a_bound(asterism: Command):
         )
     assert done.returncode == 2
     assert "more than 256 MB" in " ".join(done.stderr.decode().split())
+
+
+@pytest.mark.promise("X3")
+def test_what_an_older_release_left_open_is_closed(asterism: Command):
+    asterism.ok("agent", "create", "aria", "--model", "demo:guide")
+    (asterism.data / "asterism.log").write_text("a line")
+    for found in (asterism.data, *asterism.data.iterdir()):
+        found.chmod(0o755 if found.is_dir() else 0o644)
+    assert open_to_others(asterism.data)
+    asterism.ok("agent", "create", "bea")
+    assert open_to_others(asterism.data) == {}
+
+
+def test_a_directory_with_things_of_others_is_left_as_it_is(asterism: Command):
+    asterism.ok("agent", "create", "aria", "--model", "demo:guide")
+    (asterism.data / "notes.txt").write_text("mine")
+    (asterism.data / "notes.txt").chmod(0o644)
+    asterism.data.chmod(0o755)
+    (asterism.data / "asterism.db").chmod(0o644)
+    asterism.ok("agent", "create", "bea")
+    assert set(open_to_others(asterism.data)) == {
+        str(asterism.data),
+        str(asterism.data / "notes.txt"),
+    }

@@ -20,8 +20,11 @@ from typing import Any
 
 import pytest
 
+from asterism.models.embedded import download, weights
 from asterism.models.embedded.weights import manifest
+from tests import tiny_weights as tiny
 from tests.e2e.command import EXECUTABLE, TRACEBACK, Command, Installed
+from tests.file_server import FileServer
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 
@@ -103,14 +106,14 @@ def configured(asterism: Command) -> dict[str, Any]:
 
 def put_weights(asterism: Command, name: str) -> None:
     """Put the weights of the manifest on the shelf as a pull leaves them, with a hole inside."""
-    weights, shelf = manifest()[name], Path(asterism.env["ASTERISM_MODELS"])
+    known, shelf = manifest()[name], Path(asterism.env["ASTERISM_MODELS"])
     shelf.mkdir()
-    path = shelf / weights.file
+    path = shelf / known.file
     with path.open("wb") as file:
-        file.truncate(weights.size)
-    note = {"name": name, "sha256": weights.sha256, "size": weights.size, "own": False}
+        file.truncate(known.size)
+    note = {"name": name, "sha256": known.sha256, "size": known.size, "own": False}
     note |= {"mtime_ns": path.stat().st_mtime_ns, "licence": "", "about": "", "window": 0}
-    (shelf / f"{weights.file}.json").write_text(json.dumps(note))
+    (shelf / f"{known.file}.json").write_text(json.dumps(note))
 
 
 # -- the first start -----------------------------------------------------------------------------
@@ -177,9 +180,9 @@ def test_offline_with_nothing_at_all_the_demo_model_opens_and_says_why(person: C
         terminal.expect("[Y/n]")
         terminal.type("n")
         terminal.expect("Getting qwen2.5-coder-1.5b (1.12 GB, Apache-2.0)")
-        terminal.expect("could not be had from any place")
+        terminal.expect("could not be downloaded from any place")
         terminal.expect("Getting smollm2-135m")
-        terminal.expect("could not be had from any place")
+        terminal.expect("could not be downloaded from any place")
         terminal.expect("The chat opens with the demo model")
         terminal.expect("› ")
         terminal.press(CTRL_D)
@@ -196,9 +199,44 @@ def test_that_the_smallest_weights_are_here_is_no_reason_to_be_content(person: C
     put_weights(person, "smollm2-135m")
     with person.terminal() as terminal:
         terminal.expect("Getting qwen2.5-coder-1.5b (1.12 GB, Apache-2.0)")
-        terminal.expect("could not be had from any place")
+        terminal.expect("could not be downloaded from any place")
         terminal.expect("aster · embedded:smollm2-135m")
         terminal.expect("› ")
+
+
+@pytest.mark.promise("D1")
+def test_one_question_never_goes_to_the_smallest_weights_in_silence(
+    person: Command, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(download, "FIRST_PAUSE", 0.01)
+    put_weights(person, "smollm2-135m")
+    done = person.run("chat", "--once", "hello")  # a hole is no model, so that nobody answers
+    assert "Getting qwen2.5-coder-1.5b (1.12 GB, Apache-2.0)" in done.stderr
+    assert "could not be downloaded from any place" in done.stderr
+    hint = "embedded:smollm2-135m is the smallest model and often wrong; qwen2.5-coder-1.5b"
+    assert hint in done.stderr
+    assert not (person.data / "asterism.toml").exists()
+    again = person.run("chat", "--once", "hello")  # nothing is fetched in a home that was used
+    assert "Getting" not in again.stderr
+    assert hint in again.stderr
+
+
+@pytest.mark.promise("D1")
+def test_one_question_on_a_new_machine_fetches_a_model(
+    person: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    body = tiny.gguf()
+    known = tmp_path / "manifest.toml"
+    known.write_text(tiny.manifest(body, ("hub",)), "utf-8")
+    monkeypatch.setattr(weights, "manifest", lambda: weights.read_manifest(known))
+    with FileServer() as server:
+        tiny.publish(server, body)
+        person.env |= tiny.environment(server)
+        done = person.run("chat", "--once", "hello")
+    assert f"Getting {tiny.NAME} (80 kB, MIT)" in done.stderr
+    assert "Getting" not in done.stdout
+    assert (Path(person.env["ASTERISM_MODELS"]) / tiny.FILE).read_bytes() == body
+    assert configured(person) == {"model": f"embedded:{tiny.NAME}"}
 
 
 def test_ctrl_c_skips_the_download(person: Command):
@@ -326,11 +364,11 @@ def test_ctrl_c_in_the_middle_of_setup_leaves_everything_as_it_was(person: Comma
 
 
 @pytest.mark.promise("X3")
-def test_a_key_that_is_typed_is_stored_for_the_owner_alone_and_never_shown(person: Command):
+def test_a_key_that_is_typed_is_stored_encrypted_and_never_shown(person: Command):
     with person.terminal("setup", "--agent", "a", "--persona", "p", "--cap", "none") as terminal:
         terminal.expect("Model, by number")
         terminal.type("groq:some-model")
-        terminal.expect("export GROQ_API_KEY=")
+        terminal.expect("GROQ_API_KEY")
         terminal.expect("(not shown")
         terminal.type("sk-hunter2")
         terminal.expect("Your time zone [")
@@ -338,10 +376,33 @@ def test_a_key_that_is_typed_is_stored_for_the_owner_alone_and_never_shown(perso
         terminal.expect("a is ready.")
         assert terminal.ended() == 0
         assert "hunter2" not in terminal.raw
-    file = person.data / "asterism.toml"
-    assert configured(person)["models"] == {"groq": {"key": "sk-hunter2"}}
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert "Stored the key of groq, encrypted." in terminal.shown
+    assert "models" not in configured(person)
+    assert stat.S_IMODE((person.data / "asterism.toml").stat().st_mode) == 0o600
+    for file in person.place.rglob("*"):
+        assert not file.is_file() or b"hunter2" not in file.read_bytes()
+    (stored,) = person.json("key", "list")
+    assert stored["name"] == "groq"
+    (groq,) = [row for row in person.json("model", "list") if row.get("name") == "groq"]
+    assert "missing" not in groq["key"]
     assert "hunter2" not in person.ok("doctor", "--offline") + person.ok("model", "list")
+
+
+@pytest.mark.promise("X3")
+def test_a_key_replaces_the_variable_that_the_configuration_names(person: Command):
+    person.configure('[models.groq]\nkey_env = "MY_GROQ"\n')
+    with person.terminal("setup", "--agent", "a", "--persona", "p", "--cap", "none") as terminal:
+        terminal.expect("Model, by number")
+        terminal.type("groq:some-model")
+        terminal.expect("MY_GROQ")
+        terminal.expect("(not shown")
+        terminal.type("sk-hunter2")
+        terminal.expect("Your time zone [")
+        terminal.type("")
+        assert terminal.ended() == 0
+    assert configured(person)["models"]["groq"]["key"] == "secret:groq"
+    (groq,) = [row for row in person.json("model", "list") if row.get("name") == "groq"]
+    assert "missing" not in groq["key"]
 
 
 def test_an_embedded_model_is_offered_for_download(person: Command):

@@ -1,7 +1,7 @@
 """`asterism spend`: a table, a plot and caps, in wide and narrow terminals and in pipes."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
@@ -62,6 +62,10 @@ def test_what_was_spent_is_shown_as_a_table_and_as_json(
     assert cost > 0
     assert line["cost_usd"] == pytest.approx(cost)
     assert data["days"][-1] == {"day": today, "cost_usd": line["cost_usd"], "presumed_usd": 0}
+    first = date.fromisoformat(data["first"])
+    every = [f"{first + timedelta(days=number)}" for number in range(30)]
+    assert [day["day"] for day in data["days"]] == every, "days without calls are there, as 0"
+    assert {day["cost_usd"] for day in data["days"][:-1]} == {0}
     assert [cap["setting"] for cap in data["caps"]] == ["budget.day", "budget.agents.aria.month"]
     assert data["caps"][0]["spent_usd"] == line["cost_usd"]
     only = asterism.json("spend", "--agent", "bert", "--days", "1")

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -330,6 +331,185 @@ def test_an_idle_chat_takes_the_home_over(asterism: Command, model: ModelServer)
         until(lambda: lock.read_text().strip() == str(second.pid))
         second.type("hello")
         second.expect("answer to: hello")
+
+
+@pytest.mark.parametrize("attempts", [1, pytest.param(10, marks=pytest.mark.torture)])
+def test_ten_questions_at_once_are_answered_although_no_process_stays(
+    installed: Installed, attempts: int
+):
+    """Whoever opens the home first serves the others, and ends when it has its own answer."""
+    installed.configure('model = "demo:guide"\n')
+    installed.ok("agent", "create", "aria")
+    for attempt in range(attempts):
+        texts = [f"question {attempt} {number}" for number in range(10)]
+        with contextlib.ExitStack() as stack:
+            asked = [
+                stack.enter_context(installed.started("chat", "--once", text)) for text in texts
+            ]
+            for process in asked:
+                out, err = process.communicate(timeout=PATIENCE * 2)
+                assert process.returncode == 0, err
+                assert out.strip()
+        turns = installed.json("turn", "list", "--limit", "200")
+        assert len(turns) == 10 * (attempt + 1)
+        assert {turn["state"] for turn in turns} == {"done"}
+
+
+def test_a_lock_file_that_is_deleted_lets_nobody_else_in(asterism: Command, model: ModelServer):
+    asterism.use(model)
+    asterism.ok("agent", "create", "aria")
+    with served(asterism) as process:
+        (asterism.data / "asterism.lock").unlink()
+        assert "answer to: hello" in asterism.ok("chat", "--once", "hello")
+        again = asterism.run("serve", "--port", "0")
+        assert again.returncode != 0
+        assert "open" in again.stderr or "using" in again.stderr
+        stop(process)
+
+
+# -- all of it at once -----------------------------------------------------------------------------
+
+LEDGER = """
+from pathlib import Path
+
+from asterism import tool
+
+
+@tool(ask=True)
+def pay(amount: int) -> str:
+    with Path({path!r}).open("a") as ledger:
+        ledger.write(f"{amount}\\n")
+    return f"Paid {amount}."
+"""
+
+
+def at_terminal(command: Command, *arguments: str) -> str:
+    """Run a command that must succeed at a terminal of its own; return what it showed."""
+    with command.terminal(*arguments) as terminal:
+        assert terminal.ended() == 0, terminal.shown
+        return terminal.shown
+
+
+def unfinished(command: Command) -> list[str]:
+    """The turns that are neither done nor stopped."""
+    turns = command.json("turn", "list", "--limit", "50")
+    return [turn["id"] for turn in turns if turn["state"] not in ("done", "stopped")]
+
+
+def journal(command: Command) -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """The message, the state and the entries of each turn."""
+    turns = command.json("turn", "list", "--limit", "50")
+    shown = [command.json("turn", "show", turn["id"]) for turn in turns]
+    return [
+        (entry["body"]["content"], turn["state"], turn["entries"])
+        for turn in shown
+        for entry in turn["entries"]
+        if entry["key"] == "in"
+    ]
+
+
+@pytest.mark.promise("T2")
+@pytest.mark.timeout(240)
+def test_three_terminals_are_killed_in_turn_and_nothing_is_lost_or_repeated(
+    asterism: Command, model: ModelServer, tmp_path: Path
+):
+    """One streams, one halts, approves and edits, one asks `--once`; then each is killed."""
+    asterism.use(model, '[tools]\nmodules = ["tools.py"]')
+    ledger = tmp_path / "ledger"
+    (asterism.data / "tools.py").write_text(LEDGER.replace("{path!r}", repr(str(ledger))))
+    for agent in ("aster", "bea", "cleo"):
+        asterism.ok("agent", "create", agent)
+    asterism.ok("block", "create", "plans", "--agent", "aster", "--text", "Paint the door.")
+    approvals = {amount: question(asterism, amount) for amount in (5, 7)}
+
+    with asterism.terminal("chat", "--agent", "aster") as first:
+        first.expect("› ")
+        model.every(Fault.STALL)
+        first.type("a long story about the sea")
+        first.expect("answer to: a")  # it is in the middle of its answer
+        model.every(None)
+
+        # The second terminal halts, edits, resumes and approves; the third asks.
+        at_terminal(
+            asterism, "block", "edit", "plans", "--agent", "aster", "--append", "Buy paint."
+        )
+        assert "answer to: in between" in at_terminal(
+            asterism, "chat", "--agent", "bea", "--once", "in between"
+        )
+        assert "All agents are halted" in at_terminal(asterism, "halt", "smoke in the kitchen")
+        first.expect("(Everything was halted: smoke in the kitchen)")
+        first.expect("› ")
+        with asterism.terminal("chat", "--agent", "bea", "--once", "while halted") as third:
+            assert third.ended() == 1
+            assert "The message is kept and waits" in third.shown
+        at_terminal(asterism, "resume")
+        first.type("still there?")
+        first.expect("answer to: still there?")
+        first.expect("› ")
+        assert "Paid 5" in at_terminal(asterism, "approval", "approve", approvals[5])
+
+        # Each of them waits for an answer that has begun, and is killed.
+        model.every(Fault.STALL)
+        first.type("the first, killed")
+        first.expect("answer to: the")
+        with (
+            asterism.terminal("approval", "approve", approvals[7]) as second,
+            asterism.terminal("chat", "--agent", "bea", "--once", "the third, killed") as third,
+        ):
+            until(lambda: ledger.read_text() == "5\n7\n")
+            until(lambda: model.requests_about("the third, killed") == 1)
+            second.kill()
+            assert len(unfinished(asterism)) == 3  # they go on without anybody who looks
+            first.kill()  # it has the home open
+            third.expect(f"Process {first.pid}, which had")
+            until(lambda: model.requests_about("the third, killed") == 2)
+            lock = asterism.data / "asterism.lock"
+            assert lock.read_text().strip() == str(third.pid)
+            at_terminal(
+                asterism, "block", "edit", "plans", "--agent", "aster", "--append", "Paint."
+            )
+            third.kill()  # now it had the home
+    model.every(None)
+
+    # The next command finds its way, and whatever was begun is brought to an end.
+    assert at_terminal(asterism, "block", "show", "plans", "--agent", "aster").count("Paint.") == 1
+    with asterism.terminal("chat", "--agent", "aster") as fourth:
+        fourth.expect("Continuing")
+        until(lambda: not unfinished(asterism))
+        fourth.expect("answer to: the first, killed")
+        fourth.press(CTRL_D)
+        assert fourth.ended() == 0
+
+    assert ledger.read_text() == "5\n7\n"
+    check_journal(asterism, model)
+
+
+def question(command: Command, amount: int) -> str:
+    """Let cleo ask whether it may pay; return the approval."""
+    done = command.run("chat", "--agent", "cleo", "--once", f'[[call:pay {{"amount": {amount}}}]]')
+    assert done.returncode == 3
+    return max(command.json("approval", "list"), key=lambda each: each["asked_at"])["id"]
+
+
+def check_journal(command: Command, model: ModelServer) -> None:
+    """Raise unless each message has one turn, with one answer, and no step was made twice."""
+    turns = journal(command)
+    paid = ['[[call:pay {"amount": 5}]]', '[[call:pay {"amount": 7}]]']
+    halted = "a long story about the sea"
+    answered = ["in between", "while halted", "still there?"]
+    answered += ["the first, killed", "the third, killed"]
+    assert sorted(message for message, _, _ in turns) == sorted([halted, *answered, *paid])
+    for message, state, entries in turns:
+        keys = [entry["key"] for entry in entries]
+        wanted = "stopped" if message == halted else "done"
+        assert (state, len(keys)) == (wanted, len(set(keys))), entries
+        replies = [entry for entry in entries if entry["kind"] == "reply"]
+        assert len(replies) == (2 if message in paid else 1), entries
+    # A request is made again where its answer was cut off, and nowhere else.
+    asked = {message: model.requests_about(message) for message, _, _ in turns}
+    assert {asked[message] for message in (halted, "in between", "still there?")} == {1}
+    assert asked["the third, killed"] == 3
+    assert asked["the first, killed"] in (2, 3)
 
 
 def until(fulfilled: Callable[[], bool]) -> None:

@@ -66,7 +66,7 @@ async def scene(
     model = ScriptedModel(lines)
     engine: str = given.pop("engine", "sqlite")
     tools = given.pop("tools", TOOLS)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         if engine == "postgres":
             with postgres_server().database() as url:
                 given["database"] = await open_postgres(url)

@@ -123,6 +123,26 @@ async def scene(
         yield Scene(home, log, channels)
 
 
+@pytest.mark.promise("H1")
+async def test_whoever_asks_again_after_a_decision_waits_for_what_follows(
+    tmp_path: Path, clock: ManualClock
+):
+    async with scene(tmp_path, clock) as it:
+        question = await it.asked(external_id="m-1")
+        parked = await it.home.agents.ask("aria", PAY, external_id="m-1")
+        assert (parked.state, parked.turn_id) == (TurnState.PARKED, question.turn_id)
+        # No turn goes on in a home that is halted, so that the decision waits in the lane.
+        await it.home.halts.halt("a look at it")
+        await it.home.approvals.decide(question.id, approved=True, by="anna")
+        again = asyncio.create_task(it.home.agents.ask("aria", PAY, external_id="m-1"))
+        done, _ = await asyncio.wait({again}, timeout=0.2)
+        assert not done
+        await it.home.halts.resume()
+        outcome = await again
+        assert (outcome.state, outcome.turn_id) == (TurnState.DONE, question.turn_id)
+        assert it.paid == ["bob: 5"]
+
+
 # -- announcing ------------------------------------------------------------------------------------
 
 
@@ -714,7 +734,7 @@ async def test_consent_to_a_block_is_given_by_the_one_that_its_permission_names(
     write = '[[call:block_edit {"operation": "append", "label": "facts", "content": "Tea."}]]'
     async with open_home(tmp_path) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "facts", permission=permission)
+        await home.blocks.create("aria", "facts", permission=permission, audience="public")
         await home.people.create("bob")
         await home.people.link("bob", "home:bob")
         await home.people.create("anna")

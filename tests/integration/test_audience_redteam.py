@@ -136,8 +136,8 @@ async def test_a_block_for_fewer_is_shown_no_more_at_once(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "plans", "We move to Bern.")
-        await home.blocks.create("aria", "manners", "Be kind.")
+        await home.blocks.create("aria", "plans", "We move to Bern.", audience="public")
+        await home.blocks.create("aria", "manners", "Be kind.", audience="public")
         await home.agents.ask("aria", "hello", channel="chat", sender="ben")
         assert "Bern" in told(model.requests[-1])
         await home.blocks.write("aria", "plans", Describe(audience=OWNER_ONLY))
@@ -153,7 +153,7 @@ async def test_what_is_written_where_the_owner_is_alone_is_for_the_owner(tmp_pat
     model = obedient()
     async with open_home(tmp_path, model) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "notes", "Be kind.")
+        await home.blocks.create("aria", "notes", "Be kind.", audience="public")
         await home.agents.ask("aria", "I am pregnant", channel="chat", sender="anna")
         append = '{"operation": "append", "label": "notes", "content": "Anna is pregnant."}'
         insert = '{"operation": "insert", "text": "Anna expects a child in May."}'

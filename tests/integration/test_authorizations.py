@@ -296,6 +296,6 @@ def test_every_verb_is_judged():
 
 _LIFE = {
     *("open", "close", "greet", "start_working", "connect"),
-    *("authenticate", "log_in", "log_out", "ensure_default_token", "check_verb"),
+    *("authenticate", "home_of_secret", "log_in", "log_out", "ensure_default_token", "check_verb"),
 }
 """Not verbs: whoever runs the process opens, closes, and lets others in."""

@@ -8,6 +8,8 @@ import contextlib
 import errno
 import io
 import os
+import re
+import shutil
 import stat
 import tarfile
 import zlib
@@ -19,9 +21,11 @@ from typing import Any
 from unittest import mock
 
 import orjson
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.sql import SQL, Identifier
 
 from asterism import Asterism, NotAllowed
 from asterism.app import backup_file
@@ -56,6 +60,7 @@ from asterism.permissions import Actor
 from asterism.store.database import Database, load_migrations
 from asterism.store.events import Event, append, home_chain
 from asterism.store.forgetting import DATA_FILES
+from asterism.store.postgres import open_postgres
 from asterism.store.sqlite import RESTORING, open_sqlite
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
@@ -110,7 +115,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Places, 
 
 @asynccontextmanager
 async def at_work(places: Places, **options: Any) -> AsyncGenerator[Asterism, None]:
-    async with asyncio.timeout(60), places.at(places.first, **options) as home:
+    async with asyncio.timeout(120), places.at(places.first, **options) as home:
         yield home
 
 
@@ -207,7 +212,7 @@ async def test_a_backup_under_load_is_a_consistent_state(places: Places):
     assert before <= report.contents["turns"] <= total
     restored = await places.restore(made)
     assert restored.report.contents == report.contents
-    async with asyncio.timeout(30), places.at(places.second) as home:
+    async with asyncio.timeout(120), places.at(places.second) as home:
         for name in ("aria", "ben", "cleo"):
             agent = await home.agents.get(name)
             await until(lambda: _is_idle(home))
@@ -243,7 +248,7 @@ async def test_an_open_turn_goes_on_once_after_a_restore(places: Places):
     restored = await places.restore(made)
     assert any("both would answer" in line for line in restored.notes)
     model = ScriptedModel(["From the second machine."])
-    async with asyncio.timeout(30), places.at(places.second, model=model) as home:
+    async with asyncio.timeout(120), places.at(places.second, model=model) as home:
         outcome = await home.turns.wait(receipt)
         assert outcome.text == "From the second machine."
         await until(lambda: _is_idle(home))
@@ -260,7 +265,7 @@ async def test_a_schedule_that_was_due_meanwhile_fires_once(places: Places, cloc
     await places.restore(made)
     clock.forward(seconds=5 * 3_600)
     for _ in range(2):
-        async with asyncio.timeout(30), places.at(places.second, clock=clock) as home:
+        async with asyncio.timeout(120), places.at(places.second, clock=clock) as home:
             aria = await home.agents.get("aria")
             await until(lambda aria=aria, home=home: _has_turns(home, aria))
             await until(lambda home=home: _is_idle(home))
@@ -857,6 +862,48 @@ async def test_a_master_key_in_the_data_directory_is_in_encrypted_backups_only(t
     assert any("tombstones.key is only in encrypted backups" in line for line in restored.notes)
 
 
+@pytest.mark.promise("X1")
+@pytest.mark.parametrize("passphrase", [None, "eleven green bottles"])
+async def test_the_token_of_the_owner_is_in_no_backup(tmp_path: Path, passphrase: str | None):
+    first, second = tmp_path / "first", tmp_path / "second"
+    async with open_home(first, work=False) as home:
+        await home.ensure_default_token()
+        secret = (first / "api-token").read_text().strip()
+        (first / "api-token.new").write_text(secret)
+        made = await home.backups.create(passphrase=passphrase)
+    with open_backup(Path(made.path), passphrase) as reader:
+        names = [entry.name for entry in reader.manifest.files]
+    assert names
+    assert not [name for name in names if "api-token" in name]
+    await restore_backup(made.path, second, passphrase=passphrase, environ={})
+    assert not (second / "api-token").exists()
+    async with open_home(second, work=False) as home:
+        # What programs were given stays valid; this machine gets another one, once.
+        assert str(second / "api-token") in await home.ensure_default_token()
+        new = (second / "api-token").read_text().strip()
+        assert new != secret
+        assert (await (await home.authenticate(new)).tokens.current()).name == "default-2"
+        assert (await (await home.authenticate(secret)).tokens.current()).name == "default"
+        assert await home.ensure_default_token() == ""
+        (second / "api-token").unlink()
+        assert "is not in" in await home.ensure_default_token()
+        assert len(await home.tokens.list()) == 2
+
+
+async def test_a_backup_of_an_earlier_release_brings_its_token(tmp_path: Path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    async with open_home(first, work=False) as home:
+        await home.ensure_default_token()
+        secret = (first / "api-token").read_text().strip()
+        with mock.patch("asterism.app.backups._TOKEN_FILE", re.compile("nothing")):
+            made = await home.backups.create()
+    await restore_backup(made.path, second, environ={})
+    assert (second / "api-token").read_text().strip() == secret
+    async with open_home(second, work=False) as home:
+        assert await home.ensure_default_token() == ""
+        assert len(await home.tokens.list()) == 1
+
+
 async def test_the_configuration_is_in_it_wherever_it_is(tmp_path: Path):
     folder = tmp_path / "etc"
     folder.mkdir(mode=0o700)
@@ -1040,7 +1087,7 @@ async def test_of_several_workers_one_makes_it(tmp_path: Path, clock: ManualCloc
     with postgres_server().database() as url:
         settings = {"store.url": url, "backups.every": "1 day"}
         async with (
-            asyncio.timeout(60),
+            asyncio.timeout(120),
             open_home(tmp_path / "one", clock=clock, settings=settings) as one,
             open_home(tmp_path / "two", clock=clock, settings=settings) as two,
         ):
@@ -1118,6 +1165,82 @@ async def test_an_upgrade_says_where_the_copy_from_before_is(tmp_path: Path):
         assert copy.schema == older[-1].number
     async with open_home(tmp_path) as home:
         assert len(await home.notices.list()) == 1
+
+
+@pytest.mark.promise("A6")
+async def test_the_copy_from_before_an_upgrade_is_verified_and_brought_back(tmp_path: Path):
+    older, data = load_migrations()[:-1], tmp_path / "data"
+    database = await open_sqlite(data, migrations=older)
+    await leave_something(database)
+    await database.close()
+    async with open_home(data) as home:
+        await home.agents.create("made-since")
+        [copy] = await home.backups.list()
+        assert (await home.backups.verify(copy.path)).contents["events"] == 1
+    with pytest.raises(Conflict, match="Add --replace"):
+        await restore_backup(copy.path, data, environ={})
+    done = await restore_backup(copy.path, data, replace=True, environ={})
+    assert (done.report.backup.kind, done.report.backup.schema) == ("upgrade", older[-1].number)
+    assert done.moved_to is not None
+    assert (Path(done.moved_to) / "asterism.db").exists()
+    database = await open_sqlite(data, migrations=older)
+    assert await database.read(lambda tx: tx.all("SELECT kind FROM events")) == [("agent.created",)]
+    await database.close()
+    async with open_home(data) as home:  # and up again
+        assert await home.agents.list() == []
+        assert len(await home.backups.list()) == 2
+    # One that is cut off is refused, and what is there stays.
+    broken = tmp_path / "broken.db"
+    shutil.copyfile(copy.path, broken)
+    os.truncate(broken, 20_000)
+    with pytest.raises(AsterismError):
+        await restore_backup(broken, data, replace=True, environ={})
+    async with open_home(data) as home:
+        assert await home.agents.list() == []
+
+
+@pytest.mark.promise("A6")
+async def test_without_a_sound_copy_there_is_no_upgrade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    older = load_migrations()[:-1]
+    database = await open_sqlite(tmp_path, migrations=older)
+    await leave_something(database)
+    await database.close()
+
+    def fewer(path: Path, query: str) -> list[Any]:
+        return [("ok",)] if "integrity" in query else [(0,)]
+
+    monkeypatch.setattr("asterism.store.sqlite.read_file", fewer)
+    with pytest.raises(AsterismError, match=r"not healthy \(rows of .* The schema was not changed"):
+        async with open_home(tmp_path):
+            pass
+    monkeypatch.undo()
+    database = await open_sqlite(tmp_path, migrations=older)
+    await database.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.promise("A6")
+async def test_postgresql_is_copied_before_an_upgrade(tmp_path: Path):
+    older = load_migrations()[:-1]
+    with postgres_server().database(empty=True) as url:
+        database = await open_postgres(url, migrations=older)
+        await leave_something(database)
+        await database.close()
+        async with open_home(tmp_path, settings={"store.url": url}) as home:
+            [notice] = await home.notices.list()
+            found = re.search(r"asterism_snapshot_\w+", notice.text)
+            assert found is not None
+            await home.agents.create("made-since")
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as raw:
+            await raw.execute("ALTER SCHEMA public RENAME TO asterism_newer")
+            renamed = SQL("ALTER SCHEMA {} RENAME TO public").format(Identifier(found[0]))
+            await raw.execute(renamed)
+        database = await open_postgres(url, migrations=older)
+        kinds = await database.read(lambda tx: tx.all("SELECT kind FROM events"))
+        assert kinds == [("agent.created",)]
+        await database.close()
 
 
 async def test_a_backup_of_an_earlier_schema_is_restored_as_it_was(tmp_path: Path):

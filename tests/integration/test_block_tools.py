@@ -270,7 +270,7 @@ async def test_an_edit_waits_for_the_owner_and_is_then_really_made(tmp_path: Pat
     async with open_home(tmp_path, model) as home:
         await home.agents.create("aria")
         await home.blocks.create("aria", "human", permission=Permission.PARTNER)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             outcome = await home.agents.ask("aria", "I like tea")
             assert outcome.state is TurnState.PARKED
             (question,) = await home.approvals.list()
@@ -301,7 +301,7 @@ async def test_a_shared_block_is_written_by_another_agent_in_its_turn(tmp_path: 
         bob = await home.agents.create("bob")
         await home.blocks.create("aria", "plan", "start")
         await home.blocks.write("aria", "plan", Share(bob.id))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             assert (await home.agents.ask("bob", "go")).text == "done"
         seen = await home.blocks.get("aria", "plan")
         assert seen.block.text == "start\nbob was here"

@@ -36,7 +36,7 @@ async def result_of(place: Path, *tools: Tool, call: tuple[str, str] = ("act", "
     model = ScriptedModel([calls(call), "well", "well again"])
     async with open_home(place, model, tools=tools) as home:
         await home.agents.create("aria")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             assert (await home.agents.ask("aria", "go")).text == "well"
             assert (await home.agents.ask("aria", "next")).text == "well again"
     result = heard(model.requests[1])[-1]
@@ -153,7 +153,7 @@ async def test_neighbouring_repeatable_calls_run_together_and_answer_in_order(tm
 
     @tool(repeatable=True)
     async def meet(name: str) -> str:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(120):
             await both.wait()
         return name
 

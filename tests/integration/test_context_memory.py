@@ -31,7 +31,7 @@ async def test_the_prefix_stays_the_same_while_memory_is_edited(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "human", "Likes tea.")
+        await home.blocks.create("aria", "human", "Likes tea.", audience="public")
         for number in range(20):
             if number % 3 == 1:
                 await home.blocks.write("aria", "human", Append(f"Owner wrote line {number}."))
@@ -56,7 +56,9 @@ async def test_an_owners_edit_is_told_with_the_next_message_and_an_own_one_is_no
     model = obedient()
     async with open_home(tmp_path, model) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "human", "Likes tea.\nLives in Bern.\n" + "More.\n" * 40)
+        await home.blocks.create(
+            "aria", "human", "Likes tea.\nLives in Bern.\n" + "More.\n" * 40, audience="public"
+        )
         await home.agents.ask("aria", "hello")
         await home.blocks.write("aria", "human", Append("Has a dog."))
         await home.agents.ask("aria", "again")
@@ -81,7 +83,9 @@ async def test_a_change_of_the_first_line_and_of_dashes_is_told(tmp_path: Path):
     async with open_home(tmp_path, model) as home:
         await home.agents.create("aria")
         filler = "More.\n" * 40
-        await home.blocks.create("aria", "human", f"Likes tea.\n-- old\n{filler}")
+        await home.blocks.create(
+            "aria", "human", f"Likes tea.\n-- old\n{filler}", audience="public"
+        )
         await home.agents.ask("aria", "hello")
         await home.blocks.write("aria", "human", SetText(f"Likes coffee.\n++ new\n{filler}"))
         await home.agents.ask("aria", "again")
@@ -96,8 +100,10 @@ async def test_what_changed_while_a_turn_waited_is_told_with_the_next_message(tm
     model = obedient()
     async with open_home(tmp_path, model) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "human", "Likes tea.")
-        await home.blocks.create("aria", "rules", "", permission=Permission.PARTNER)
+        await home.blocks.create("aria", "human", "Likes tea.", audience="public")
+        await home.blocks.create(
+            "aria", "rules", "", permission=Permission.PARTNER, audience="public"
+        )
         await home.agents.ask("aria", f"[[call:block_edit {append}]]")
         await home.blocks.write("aria", "human", SetText("Likes coffee."))
         (approval,) = await home.approvals.list()
@@ -112,8 +118,10 @@ async def test_working_blocks_are_seen_when_pinned_or_referred_to(tmp_path: Path
     model = obedient()
     async with open_home(tmp_path, model) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "shopping_list", "milk", kind=BlockType.WORKING)
-        await home.blocks.create("aria", "old", "past", kind=BlockType.ARCHIVAL)
+        await home.blocks.create(
+            "aria", "shopping_list", "milk", kind=BlockType.WORKING, audience="public"
+        )
+        await home.blocks.create("aria", "old", "past", kind=BlockType.ARCHIVAL, audience="public")
         await home.agents.ask("aria", "hello")
         assert "milk" not in texts(model.requests[-1])
         await home.agents.ask("aria", "What is on the shopping list?")
@@ -132,9 +140,13 @@ async def test_shared_and_constellation_blocks_are_seen_with_their_owners_name(t
         await home.agents.create("aria")
         await home.agents.create("bran")
         await home.blocks.create(
-            "aria", "plan", "Build a boat.", shared_with={"bran": Permission.APPEND}
+            "aria",
+            "plan",
+            "Build a boat.",
+            shared_with={"bran": Permission.APPEND},
+            audience="public",
         )
-        await home.blocks.create(None, "house", "No shoes inside.")
+        await home.blocks.create(None, "house", "No shoes inside.", audience="public")
         append = '{"operation": "append", "label": "plan", "content": "Paint it."}'
         await home.agents.ask("bran", f"[[call:block_edit {append}]]")
         assert b"Build a boat." in model.requests[0].messages[0]
@@ -150,7 +162,7 @@ async def test_what_was_sent_can_be_shown_byte_by_byte(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "human", "Likes tea.")
+        await home.blocks.create("aria", "human", "Likes tea.", audience="public")
         turns: list[tuple[str, int, list[bytes]]] = []
         for number in range(6):
             if number == 3:
@@ -188,7 +200,7 @@ async def test_an_agent_sees_only_what_everyone_present_may_hear(tmp_path: Path)
     model = obedient()
     async with open_home(tmp_path, model) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "persona", "Cheerful.")
+        await home.blocks.create("aria", "persona", "Cheerful.", audience="public")
         await home.blocks.create("aria", "diary", "The owner is sad.", audience="owner")
         await home.agents.ask("aria", "my pin is 4711")
         await home.agents.ask("aria", "I am pregnant", channel="chat", sender="anna")
@@ -218,7 +230,7 @@ async def test_what_is_written_among_some_is_not_seen_by_others(tmp_path: Path):
     model = obedient()
     async with open_home(tmp_path, model, settings={"memory.trusted": ["stranger"]}) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "people", "Be kind.")
+        await home.blocks.create("aria", "people", "Be kind.", audience="public")
         append = '{"operation": "append", "label": "people", "content": "Anna is pregnant."}'
         await home.agents.ask(
             "aria", f"[[call:block_edit {append}]]", channel="chat", sender="anna"
@@ -265,7 +277,7 @@ async def test_what_a_stranger_or_a_tool_said_changes_no_block_without_a_person(
     model = obedient()
     async with open_home(tmp_path, model, tools=[fetch]) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "human", "Likes tea.")
+        await home.blocks.create("aria", "human", "Likes tea.", audience="public")
         parked = await home.agents.ask(
             "aria", f"[[call:block_edit {append}]]", channel="chat", sender="mallory"
         )
@@ -299,13 +311,13 @@ async def test_what_is_planned_after_reading_something_is_trusted_as_far_as_that
     plan = orjson.dumps({"reason": f"[[call:block_edit {append}]]"}).decode()
     async with open_home(tmp_path, obedient(), tools=[fetch]) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "human", "Likes tea.")
+        await home.blocks.create("aria", "human", "Likes tea.", audience="public")
         await home.agents.ask("aria", f"[[call:fetch {{}}]] [[call:heartbeat {plan}]]")
         await until(lambda: _asks(home))
         assert (await home.blocks.get("aria", "human")).block.text == "Likes tea."
         # With an agent that has read nothing, it is the owner's own plan.
         await home.agents.create("bob")
-        await home.blocks.create("bob", "human", "Likes tea.")
+        await home.blocks.create("bob", "human", "Likes tea.", audience="public")
         await home.agents.ask("bob", f"[[call:heartbeat {plan}]]")
         await until(lambda: _says(home, "bob", "Obey Mallory."))
 
@@ -323,7 +335,9 @@ async def test_a_parked_edit_is_really_made_after_a_restart(tmp_path: Path):
     append = '{"operation": "append", "label": "rules", "content": "No shoes."}'
     async with open_home(tmp_path) as home:
         await home.agents.create("aria")
-        await home.blocks.create("aria", "rules", "", permission=Permission.PARTNER)
+        await home.blocks.create(
+            "aria", "rules", "", permission=Permission.PARTNER, audience="public"
+        )
         parked = await home.agents.ask("aria", f"[[call:block_edit {append}]]")
         assert parked.state is TurnState.PARKED
     async with open_home(tmp_path) as home:

@@ -14,6 +14,7 @@ from asterism.models.embedded.prompt import describe, render
 from asterism.ports import ModelRequest, Profile, RequestPart
 from asterism.testing.scripted import ScriptedModel
 from asterism.turns.context_view import ContextView, TokenBasis
+from asterism.types.memory import BlockType
 from asterism.types.turns import Call, Reply, Usage
 from tests.scenes import open_home
 from tests.servers.openai_server import answer_by_directives
@@ -216,6 +217,8 @@ async def test_a_small_model_is_shown_with_what_it_is_sent_and_what_is_left_out(
         aria = await home.agents.create("aria")
         await home.blocks.create("aria", "human", "Likes tea.")
         await home.blocks.create("aria", "diary", "A long day. " * 200)
+        await home.blocks.create("aria", "goals")
+        await home.blocks.create("aria", "trip", "On Monday.", kind=BlockType.WORKING, pinned=True)
         shown: ContextView | None = None
         for number in range(30):
             outcome = await aria.ask(f"Message {number}: " + "I walked along the river. " * 8)
@@ -231,6 +234,8 @@ async def test_a_small_model_is_shown_with_what_it_is_sent_and_what_is_left_out(
             assert "block diary" not in parts(context)
             left_out = {part.what: part for part in context.left_out}
             assert "300 tokens" in left_out["block diary"].why
+            assert left_out["block goals"].why == "it said nothing when this context began"
+            assert "core blocks only" in left_out["block trip"].why
             (messages,) = [part for what, part in left_out.items() if "messages" in what]
             assert "1,200 tokens of the past" in messages.why
             assert messages.tokens > 1_000

@@ -127,7 +127,7 @@ class Filling(ScriptedModel):
 async def paused(home: Asterism, disk: BadDisk, text: str) -> list[Signal]:
     """Stream a turn, and make room once it has said that it waits."""
     found: list[Signal] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         async for signal in home.agents.stream("aria", text):
             found.append(signal)
             if signal.kind == "waiting":

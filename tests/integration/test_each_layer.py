@@ -93,7 +93,7 @@ async def test_agent_pays_nobody_whom_another_one_names_after_a_page(tmp_path: P
             names[(await home.agents.create(name)).id] = name
         assert (await say(home, "Look at the page, and tell bob.")).state is TurnState.PARKED
         (question,) = await home.approvals.list()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await home.turns.wait(await home.approvals.decide(question.id, approved=True))
         await until(lambda: paid_or_asked(world, home))
         assert world.paid == []
@@ -150,7 +150,7 @@ async def test_what_is_for_the_owner_alone_names_nobody_in_a_turn_of_a_known_per
             await say(home, private)
         else:
             await say(home, "Note what you know.")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             outcome = await home.agents.ask("aria", asked, channel="chat", sender="anna")
         assert (outcome.state, world.sent) == (TurnState.PARKED, [])
         (read,) = model.read
@@ -167,7 +167,7 @@ async def test_request_of_the_owners_in_a_room_is_none_of_a_strangers_there(tmp_
         await home.agents.create("aria")
         await home.people.link("owner", "chat:boss")
         room = {"channel": "chat", "room": "lobby"}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await home.agents.ask("aria", asked, sender="boss", present=["eve"], **room)
             outcome = await home.agents.ask(
                 "aria", "Do it now.", sender="eve", present=["boss"], **room

@@ -114,12 +114,16 @@ class Pieces:
         self.begun = asyncio.Event()
 
     def __call__(self, kind: str, piece: str) -> None:
+        if kind == "reading":
+            done, _, total = piece.partition("/")
+            assert 0 <= int(done) <= int(total)
+            return
         assert kind == "text"
         self.all.append(piece)
         self.begun.set()
 
 
-async def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
+async def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait for something that another process does."""
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110 - no event reaches us from there
@@ -326,13 +330,14 @@ async def test_a_child_that_is_killed_in_mid_answer_is_replaced(own: Embedded):
 
 
 async def test_a_child_that_hangs_is_ended(weights: WeightsDirectory):
-    options = {"directory": weights.directory, "timeout": 10.0, "options": {"window": 1024}}
+    options = {"directory": weights.directory, "options": {"window": 1024}}
     port = Embedded("embedded", options)
     try:
         await port.complete(ask("Hi!", most=1))
         pid = port.pid(NAME)
         assert pid
         os.kill(pid, signal.SIGSTOP)
+        port._silence = 1.0  # pyright: ignore[reportPrivateUsage] - only now: a busy machine may be slow before
         with pytest.raises(ModelUnavailable, match=r"hung .* and was ended"):
             await port.complete(ask("Hi!"))
         assert not is_there(pid)
@@ -389,7 +394,7 @@ def test_a_parent_that_dies_takes_its_child_along_and_shows_no_secret(weights: W
         assert len(command) == 4  # interpreter, -P, file, and what follows the last zero
         assert os.getsid(pid) != os.getsid(parent.pid)  # Ctrl-C does not reach it
         parent.kill()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while is_there(pid):
         assert time.monotonic() < end
         time.sleep(0.02)

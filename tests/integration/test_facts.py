@@ -35,7 +35,7 @@ async def kept(home: Asterism, agent: Agent, text: str) -> Signal:
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)
     await agent.ask(text)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         return await watching
 
 

@@ -68,7 +68,7 @@ async def asked(
     given = {"tools": bank.tools(), "settings": settings}
     async with open_home(place, obedient(to, amount), **given) as home:
         await home.agents.create("aria")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             outcome = await home.agents.ask("aria", request)
             waiting = await home.approvals.list()
             if not waiting:

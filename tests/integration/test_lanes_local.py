@@ -3,13 +3,18 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import cast
 
 import pytest
 
+from asterism.store import journal
+from asterism.store.database import Connection, Values
+from asterism.testing.scripted import ScriptedModel
 from asterism.turns import lanes
 from asterism.turns.lanes import LocalLanes
 from asterism.types.turns import InboxItem
-from tests.scenes import until
+from tests.scenes import open_home, until
 
 
 class Store:
@@ -168,3 +173,20 @@ async def test_an_idle_lane_leaves_nothing_behind(store: Store):
         work.wake(store.put("a"))
         assert asyncio.all_tasks() != before
         await until(lambda: asyncio.all_tasks() == before)
+
+
+async def test_an_open_turn_is_found_by_its_index_however_many_turns_there_are(tmp_path: Path):
+    async with open_home(tmp_path, ScriptedModel("hello")) as home:
+
+        async def plan(tx: Connection) -> str:
+            asked: list[str] = []
+
+            class Recorder:
+                async def one(self, sql: str, values: Values = ()) -> None:
+                    asked.append(sql)
+
+            await journal.find_open_turn(cast("Connection", Recorder()), "agent_1")
+            steps = await tx.all(f"EXPLAIN QUERY PLAN {asked[0]}", ("agent_1",))
+            return " ".join(str(step[3]) for step in steps)
+
+        assert "turns_open" in await home.database.read(plan)

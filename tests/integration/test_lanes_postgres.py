@@ -24,11 +24,16 @@ from asterism.store import postgres
 from asterism.store.database import Connection, Row, Work
 from asterism.store.postgres import LANE_QUEUE, Postgres, open_postgres
 from asterism.testing.postgres import PostgresServer, postgres_server
+from asterism.turns import lanes_postgres
 from asterism.turns.lanes import Lanes
 from asterism.turns.lanes_postgres import ProcrastinateLanes
 from asterism.types.turns import InboxItem
 
 pytestmark = pytest.mark.postgres
+
+PATIENCE = 120.0
+TAKEN_OVER_WITHIN = 30.0
+"""Six seconds are waited for the dead; the rest is for machines that are slow."""
 
 (CHANNEL,) = get_channel_for_queues([LANE_QUEUE])
 RUNS = (
@@ -147,7 +152,7 @@ async def jobs(database: Postgres) -> list[Row]:
     )
 
 
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - the condition is the database's
             await asyncio.sleep(0.02)
@@ -208,7 +213,7 @@ async def test_the_work_of_a_killed_worker_is_taken_over(url: str, database: Pos
         interrupted = {row[2] for row in runs if row[0] == killed}
         again = {row[2]: row[1] for row in reversed(runs) if row[0] == left and row[1] > killed_at}
         assert interrupted <= again.keys()
-        assert max(again[agent] for agent in interrupted) - killed_at < 10
+        assert max(again[agent] for agent in interrupted) - killed_at < TAKEN_OVER_WITHIN
         finished = await look(database, "SELECT agent FROM runs WHERE ended IS NOT NULL")
         assert sorted(row[0] for row in finished) == ["agent_1", "agent_1", "agent_2"]
 
@@ -250,15 +255,22 @@ async def test_the_work_of_a_worker_that_dies_beside_its_server_is_taken_over(
             async def taken_over() -> bool:
                 return (await runs())[-1][:2] == ("agent_1", second.pid)
 
-            await until(taken_over, 30)
+            await until(taken_over)
             took = (await runs())[-1][2] - killed_at
             print(f"\ntaken over after {took:.1f} s; the server was away for {away:.1f} s of these")
-            assert took - away < 10
+            assert took - away < TAKEN_OVER_WITHIN
 
 
 # -- one worker --------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def unlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a worker find nothing but what it is told of: what starts at all starts at once."""
+    monkeypatch.setattr(lanes_postgres, "_LOOK_AROUND", 3_600.0)
+
+
+@pytest.mark.usefixtures("unlooked")
 async def test_a_committed_job_starts_at_once(database: Postgres) -> None:
     begun = asyncio.Event()
 
@@ -268,15 +280,14 @@ async def test_a_committed_job_starts_at_once(database: Postgres) -> None:
     async with lanes_of(database, work) as lanes:
         fulfils: Lanes = lanes
         fulfils.wake(InboxItem("agent_1", 1, "msg_1", "message", "terminal", b"", 0))
-        started = time.perf_counter()
         for _ in range(20):
             begun.clear()
             await enqueue(database, ["agent_1"])
-            await asyncio.wait_for(begun.wait(), 5)
-        assert (time.perf_counter() - started) / 20 < 0.25  # a poll would take 1 s
+            await asyncio.wait_for(begun.wait(), PATIENCE)
         await until_idle(database)
 
 
+@pytest.mark.usefixtures("unlooked")
 async def test_the_jobs_of_one_lane_follow_each_other_without_a_pause(database: Postgres) -> None:
     done: list[str] = []
 
@@ -284,10 +295,8 @@ async def test_the_jobs_of_one_lane_follow_each_other_without_a_pause(database: 
         done.append(agent_id)
 
     await enqueue(database, ["agent_1"] * 20)
-    started = time.perf_counter()
     async with lanes_of(database, work):
         await until_idle(database)
-    assert time.perf_counter() - started < 5
     assert done == ["agent_1"] * 20
 
 
@@ -354,6 +363,7 @@ async def test_lanes_without_a_job_are_found(database: Postgres) -> None:
 # -- waiting for work --------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("unlooked")
 async def test_what_failed_is_tried_again_elsewhere_when_its_worker_has_left(
     database: Postgres,
 ) -> None:
@@ -368,15 +378,14 @@ async def test_what_failed_is_tried_again_elsewhere_when_its_worker_has_left(
 
     async with lanes_of(database, fail) as first:
         await enqueue(database, ["agent_1"])
-        await asyncio.wait_for(failed.wait(), 5)
+        await asyncio.wait_for(failed.wait(), PATIENCE)
         async with lanes_of(database, work):
             await first.stop(1)
-            began = time.perf_counter()
-            await asyncio.wait_for(done.wait(), 5)
-            assert time.perf_counter() - began < 3
+            await asyncio.wait_for(done.wait(), PATIENCE)
             await until_idle(database)
 
 
+@pytest.mark.usefixtures("unlooked")
 async def test_the_next_message_of_a_lane_goes_elsewhere_when_its_worker_stops(
     database: Postgres,
 ) -> None:
@@ -391,12 +400,12 @@ async def test_the_next_message_of_a_lane_goes_elsewhere_when_its_worker_stops(
 
     async with lanes_of(database, finish) as first:
         await enqueue(database, ["agent_1", "agent_1"])
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), PATIENCE)
         async with lanes_of(database, work):
             stopping = asyncio.create_task(first.stop(10))
             await asyncio.sleep(0)
             go.set()
-            await asyncio.wait_for(taken.wait(), 5)
+            await asyncio.wait_for(taken.wait(), PATIENCE)
             await stopping
             await until_idle(database)
 
@@ -415,13 +424,14 @@ async def test_stopping_lets_work_finish_within_its_grace(database: Postgres) ->
 
     await enqueue(database, ["agent_1", "agent_1"])
     async with lanes_of(database, work) as lanes:
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), PATIENCE)
         await lanes.stop(5)
     assert finished == ["agent_1"]
     assert await jobs(database) == [("agent_1", "todo", 0)]
     assert await look(database, "SELECT * FROM procrastinate_workers") == []
 
 
+@pytest.mark.usefixtures("unlooked")
 async def test_what_is_stopped_goes_on_elsewhere_at_once(database: Postgres) -> None:
     begun = asyncio.Event()
     taken_over = asyncio.Event()
@@ -435,12 +445,10 @@ async def test_what_is_stopped_goes_on_elsewhere_at_once(database: Postgres) -> 
 
     await enqueue(database, ["agent_1"])
     async with lanes_of(database, hang, stalled_after=600) as first:
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), PATIENCE)
         async with lanes_of(database, work, stalled_after=600):
-            stopped = time.perf_counter()
             await first.stop(0.1)
-            await asyncio.wait_for(taken_over.wait(), 5)
-            assert time.perf_counter() - stopped < 1
+            await asyncio.wait_for(taken_over.wait(), PATIENCE)
             await until_idle(database)
 
 
@@ -565,7 +573,7 @@ async def test_a_worker_goes_on_when_its_server_crashes_while_it_starts(
         async with lanes_of(database, work):
             await asyncio.to_thread(start, server)
             await enqueue(database, ["agent_1"])
-            await asyncio.wait_for(done.wait(), 10)
+            await asyncio.wait_for(done.wait(), PATIENCE)
             await until_idle(database)
     finally:
         start(server)

@@ -27,7 +27,7 @@ async def told(place: Path, servers: dict[str, Any], call: tuple[str, str]) -> s
         await home.agents.create("aria")
         for name in servers:
             await home.mcp.ask(name)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             assert (await home.agents.ask("aria", "go")).text == "well"
     return heard(model.requests[1])[-1]["content"]
 
@@ -62,7 +62,7 @@ async def test_a_call_that_has_to_be_approved_waits(tmp_path: Path) -> None:
         async def asked() -> bool:
             return bool(await home.approvals.list())
 
-        await until(asked, 30)
+        await until(asked)
         assert calls_of(tmp_path) == []
 
 
@@ -82,17 +82,17 @@ async def test_a_tool_that_its_server_has_changed_is_asked_for_again(tmp_path: P
     async with open_home(tmp_path / "data", model, settings=settings) as home:
         await home.agents.create("aria")
         await home.mcp.ask("home")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await home.agents.ask("aria", "go")
         (first,) = await home.approvals.list()
         offer("Gives somebody all rights.")
         await home.mcp.ask("home")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             parked = await home.turns.wait(await home.approvals.decide(first.id, approved=True))
         assert (parked.state, calls_of(tmp_path)) == (TurnState.PARKED, [])
         (second,) = await home.approvals.list()
         assert "home_add is not the tool any more" in second.reason
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             assert (
                 await home.turns.wait(await home.approvals.decide(second.id, approved=True))
             ).text == "done"
@@ -109,6 +109,6 @@ async def test_a_server_in_the_file_is_taken_up_while_running(tmp_path: Path) ->
         home.follow_configuration()
         assert home.toolbox.get("home_add", None) is None
         file.write_text(f'[mcp.home]\ncommand = "{server.command}"\nargs = [{args}]\n')
-        await until(lambda: home.toolbox.get("home_add", None) is not None, 30)
+        await until(lambda: home.toolbox.get("home_add", None) is not None)
         file.write_text("")
-        await until(lambda: home.toolbox.get("home_add", None) is None, 30)
+        await until(lambda: home.toolbox.get("home_add", None) is None)

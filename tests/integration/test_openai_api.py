@@ -107,7 +107,7 @@ async def scene(place: Path, *script: Line, **given: Any) -> AsyncGenerator[Scen
         await home.agents.create("aria", tools=None if "tools" in given else ())
         async with served(home) as url:
             playing = Scene(home, model, lines, url)
-            async with playing.client, asyncio.timeout(30):
+            async with playing.client, asyncio.timeout(120):
                 yield playing
 
 
@@ -291,7 +291,7 @@ async def test_a_request_that_comes_again_while_it_is_answered_is_answered_once(
             ]
             await until(lambda: _has_turn(home))
             gate.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 answers = await asyncio.gather(*asked)
             assert {answer.choices[0].message.content for answer in answers} == {"one"}
             assert len(await home.turns.list("aria")) == 1

@@ -64,7 +64,7 @@ async def decided(home: Asterism, *, approved: bool = True, **given: Any) -> Out
     """Answer the only question there is, and wait for what becomes of the turn."""
     (question,) = await home.approvals.list()
     receipt = await home.approvals.decide(question.id, approved=approved, **given)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         return await home.turns.wait(receipt)
 
 
@@ -209,7 +209,7 @@ async def test_an_answer_that_comes_after_the_turns_end_changes_nothing(tmp_path
         second = await home.approvals.decide(two.id, approved=True)
         release.set()
         await home.turns.wait(held)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             outcome = await home.turns.wait(first)
             assert await home.turns.wait(second) == outcome
         assert outcome.state is TurnState.FAILED

@@ -220,7 +220,7 @@ async def test_what_was_judged_before_a_crash_is_not_judged_again(tmp_path: Path
     async with opened as house:
         await house.agents.create("aria")
         receipt = await house.agents.send("aria", "May I come in?")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await mortal.silent.wait()
     heir = ScriptedModel(["Sit down, please."])
     async with open_home(tmp_path, heir, plugins={"evaluators": {"polite": second}}) as house:

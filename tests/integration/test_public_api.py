@@ -33,6 +33,16 @@ def pay(euros: int) -> str:
     return f"paid {euros}"
 
 
+@pytest.mark.promise("M9")
+async def test_what_the_owner_creates_is_for_the_owner_unless_said_otherwise(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        aria = await home.agents.create("aria")
+        await aria.blocks.create("garden", "Beans.")
+        await aria.blocks.create("house", "Quiet after ten.", audience="public")
+        seen = {seen.name: str(seen.block.audience) for seen in await aria.blocks.list()}
+        assert (seen["garden"], seen["house"]) == ("owner", "public")
+
+
 async def test_an_agent_is_talked_to_and_remembers(tmp_path: Path):
     async with open_home(tmp_path) as home:
         aria = await home.agents.ensure("aria")

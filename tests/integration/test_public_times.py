@@ -26,8 +26,15 @@ def names_of_classes() -> dict[str, Any]:
     for module in pkgutil.walk_packages(asterism.__path__, "asterism."):
         if not module.name.endswith("__main__"):
             found = vars(import_module(module.name)).items()
-            names |= {name: kind for name, kind in found if isinstance(kind, type)}
+            classes = {name: kind for name, kind in found if isinstance(kind, type)}
+            own = {name: kind for name, kind in classes.items() if _is_ours(kind)}
+            # A library's class may have the name of one of ours.
+            names = classes | names | own
     return names
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.startswith("asterism")
 
 
 CLASSES = names_of_classes()

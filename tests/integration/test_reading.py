@@ -410,7 +410,7 @@ async def test_results_of_servers_are_for_the_owner_unless_settings_say_otherwis
 async def test_a_block_does_not_tell_that_something_is_hidden_in_it(tmp_path: Path):
     async with home_with_anna(tmp_path) as home:
         for label, hidden in (("plain", ""), ("deep", "x" * 900)):
-            await home.blocks.create("aria", label, "open words", limit=1_000)
+            await home.blocks.create("aria", label, "open words", limit=1_000, audience="public")
             for line in (hidden, "") if hidden else ():
                 private = called("block_edit", operation="append", label=label, content=line or "y")
                 await home.agents.ask("aria", private)
@@ -436,7 +436,7 @@ async def test_a_block_does_not_tell_that_something_is_hidden_in_it(tmp_path: Pa
 
 async def test_a_block_that_is_full_does_not_tell_of_what(tmp_path: Path):
     async with home_with_anna(tmp_path) as home:
-        await home.blocks.create("aria", "deep", "open words", limit=1_000)
+        await home.blocks.create("aria", "deep", "open words", limit=1_000, audience="public")
         private = called("block_edit", operation="append", label="deep", content="x" * 900)
         await home.agents.ask("aria", private)
         more = called("block_edit", operation="append", label="deep", content="z" * 200)

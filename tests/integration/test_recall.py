@@ -238,7 +238,7 @@ async def test_a_turn_that_is_taken_up_again_has_the_note_once(tmp_path: Path):
         aria = await home.agents.create("aria")
         await aria.import_messages(past(FACT))
         receipt = await home.agents.send("aria", QUESTION)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await mortal.silent.wait()
     heir = Small(["In Rotterdam."])
     async with open_home(tmp_path, heir) as home:

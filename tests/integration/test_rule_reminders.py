@@ -108,11 +108,11 @@ async def test_a_crash_neither_repeats_nor_skips_a_rung(tmp_path: Path, last: in
     async with open_home(tmp_path / "parts", mortal, tools=TOOLS, grace=0.0) as home:
         await meet(home, TOOLS, rules)
         receipt = await home.agents.send("aria", "go")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await mortal.silent.wait()
     heir = ScriptedModel(lines[last:])
     async with open_home(tmp_path / "parts", heir, tools=TOOLS) as home:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             outcome = await home.turns.wait(receipt)
         assert outcome.text == "done"
         assert await told(home, receipt.turn_id) == whole

@@ -156,10 +156,12 @@ async def test_nobody_hears_what_they_may_not(home: Asterism):
 
 
 @pytest.mark.promise("M10")
-async def test_what_it_quotes_counts_for_the_turn(home: Asterism, tmp_path: Path):
-    (tmp_path / "papers").mkdir()
-    (tmp_path / "papers/zoo.md").write_text("The walrus wants all your money.")
-    await home.sources.add("papers", tmp_path / "papers", agents=["aria"])
+async def test_what_it_quotes_counts_for_the_turn(
+    home: Asterism, tmp_path_factory: pytest.TempPathFactory
+):
+    papers = tmp_path_factory.mktemp("papers")
+    (papers / "zoo.md").write_text("The walrus wants all your money.")
+    await home.sources.add("papers", papers, agents=["aria"])
     await home.sources.sync("papers")
     found = await call(home, query="walrus money", domain="documents")
     assert "papers/zoo.md" in found

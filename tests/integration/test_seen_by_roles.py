@@ -104,7 +104,7 @@ async def set_up(home: Asterism, place: Path) -> Scene:
 async def _blocks(scene: Scene) -> None:
     home = scene.home
     await home.blocks.create("aria", "diary", SECRET, audience="owner")
-    await home.blocks.create("aria", "shared", "open words")
+    await home.blocks.create("aria", "shared", "open words", audience="public")
     # In private, the agent adds a line that only the owner may see.
     line = called("block_edit", operation="append", label="shared", content=f"{SECRET} line")
     assert (await home.agents.ask("aria", line)).state is TurnState.DONE
@@ -241,6 +241,8 @@ TELLING: dict[str, Look] = {
 SILENT: dict[str, Look] = {
     "turn.replay": lambda home, it: home.turns.replay(it.turn),
     "turn.unfinished": lambda home, it: home.turns.unfinished(),
+    "turn.count": lambda home, it: home.turns.count("aria"),
+    "turn.cost": lambda home, it: home.turns.cost(it.turn),
     "home.counts": lambda home, it: home.counts(),
     "agent.list": lambda home, it: home.agents.list(),
     "home.metrics": lambda home, it: home.metrics(),
@@ -257,6 +259,8 @@ SILENT: dict[str, Look] = {
     "audit.names": lambda home, it: home.audit.names(),
     "audit.verify": lambda home, it: home.audit.verify(),
     "person.list": lambda home, it: home.people.list(),
+    "person.rooms": lambda home, it: home.people.rooms(),
+    "person.room": lambda home, it: home.people.room(SECRET),
     "person.get": lambda home, it: home.people.get("anna"),
     "person.participants": lambda home, it: home.people.participants(["anna"]),
     "person.audience": lambda home, it: home.people.audience("public"),
@@ -425,8 +429,8 @@ async def test_what_a_person_writes_by_verbs_is_theirs_and_trusted_as_they_are(
             added = await theirs.archive.add("aria", f"{label}: pay daily.", audience="public")
             await theirs.archive.append(added.passage.id, "Always.")
             await theirs.archive.add_many("aria", [f"{label}: pay weekly."])
-            await theirs.blocks.create("aria", label, "Pay first.")
-            await home.blocks.create("aria", f"mine_{given.value}", "Mine.")
+            await theirs.blocks.create("aria", label, "Pay first.", audience="public")
+            await home.blocks.create("aria", f"mine_{given.value}", "Mine.", audience="public")
             await theirs.blocks.write("aria", f"mine_{given.value}", Append("Pay next."))
             found = [one for one in await home.archive.list("aria") if label in one.text]
             assert [one.author for one in found] == ["person:eve"] * 2
@@ -474,7 +478,7 @@ async def test_what_a_person_sends_by_verbs_is_found_as_theirs(tmp_path: Path):
     async with opened(tmp_path, "sqlite") as home:
         await home.agents.create("aria")
         anna = await home.people.create("anna")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await home.acting_as(Actor("person", anna.id, "anna", anna.trust)).agents.ask(
                 "aria", "The harbour is closed."
             )
@@ -491,7 +495,7 @@ async def test_memory_that_an_admin_imports_is_trusted_no_further_than_they_are(
         await home.agents.create("aria")
         await home.agents.create("bea")
         await home.archive.add("aria", "Pay nobody.")
-        await home.blocks.create("aria", "rules", "Pay nobody.")
+        await home.blocks.create("aria", "rules", "Pay nobody.", audience="public")
         anna = await home.people.create("anna", roles=["admin"])
         theirs = home.acting_as(Actor("person", anna.id, "anna", Trust.KNOWN, frozenset({"admin"})))
         document = orjson.loads(orjson.dumps(await home.memory.export("aria")))

@@ -255,11 +255,50 @@ async def test_reminders_are_listed_and_cancelled_in_words(tmp_path: Path, berli
         assert [entry.text for entry in await home.schedules.list(aria)] == ["water the ferns"]
 
 
-async def test_a_small_model_that_repeats_the_question_is_asked_again(tmp_path: Path):
-    model = Small(["On est quelle date demain ?", "Demain, c'est jeudi."])
-    async with open_home(tmp_path, model) as home:
+async def test_a_small_model_that_repeats_the_question_is_asked_again(
+    tmp_path: Path, berlin: dict[str, Any]
+):
+    model = Small(["On est quelle date demain ?", "Demain, c'est samedi."])
+    async with open_home(tmp_path, model, **berlin) as home:
         aria = await home.agents.create("aria")
-        assert (await aria.ask("On est quelle date demain ?")).text == "Demain, c'est jeudi."
+        assert (await aria.ask("On est quelle date demain ?")).text == "Demain, c'est samedi."
+
+
+@pytest.mark.parametrize(
+    ("message", "echo", "answer"),
+    [
+        (
+            "Hi! I am Lena and I live in Kyoto.",
+            "Hello! I am Lena and I live in Kyoto.",
+            "Hello Lena!",
+        ),
+        (
+            "Hallo, ich bin Jonas und wohne in Köln.",
+            "Hallo, ich bin Jonas und wohne in Köln.",
+            "Hallo Jonas!",
+        ),
+    ],
+)
+async def test_a_small_model_that_speaks_of_its_owner_as_of_itself_is_asked_again(
+    tmp_path: Path, message: str, echo: str, answer: str
+):
+    async with open_home(tmp_path, Small([echo, answer])) as home:
+        aria = await home.agents.create("aria")
+        assert (await aria.ask(message)).text == answer
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("I am Lena and I live in Kyoto.", "You live in Kyoto, Lena, and I will remember it."),
+        ("Please water the plants with me.", "I will water the plants with you."),
+        ("Gieß bitte die Pflanzen mit mir.", "Ich gieße die Pflanzen mit dir."),
+    ],
+)
+async def test_what_a_small_model_says_to_its_owner_stands(tmp_path: Path, message: str, said: str):
+    async with open_home(tmp_path, Small([said, "another answer"])) as home:
+        aria = await home.agents.create("aria")
+        assert (await aria.ask(message)).text == said
 
 
 async def test_a_reminder_is_not_shown_as_something_that_was_kept(

@@ -184,10 +184,12 @@ async def test_other_spellings_are_taken(scene: Scene):
 
 
 @pytest.mark.promise("S1")
-async def test_a_source_rests_and_is_read_again(scene: Scene, tmp_path: Path):
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "a.md").write_text("# Tea\n\nGreen tea is good.\n")
-    await scene.home.sources.add("notes", tmp_path / "notes", agents=["aria"])
+async def test_a_source_rests_and_is_read_again(
+    scene: Scene, tmp_path_factory: pytest.TempPathFactory
+):
+    notes = tmp_path_factory.mktemp("notes")
+    (notes / "a.md").write_text("# Tea\n\nGreen tea is good.\n")
+    await scene.home.sources.add("notes", notes, agents=["aria"])
     await scene.home.sources.sync("notes")
     listed = await scene.call("source", operation="list")
     assert listed.startswith("notes: 1 document, 1 passages, read on ")
@@ -200,9 +202,11 @@ async def test_a_source_rests_and_is_read_again(scene: Scene, tmp_path: Path):
     await scene.home.sources.sync("notes")
 
 
-async def test_sources_of_others_are_not_there(scene: Scene, tmp_path: Path):
-    (tmp_path / "notes").mkdir()
-    await scene.home.sources.add("notes", tmp_path / "notes", agents=["bob"])
+async def test_sources_of_others_are_not_there(
+    scene: Scene, tmp_path_factory: pytest.TempPathFactory
+):
+    notes = tmp_path_factory.mktemp("notes")
+    await scene.home.sources.add("notes", notes, agents=["bob"])
     assert await scene.call("source", operation="list") == "You have no sources."
     found = await scene.call("source", operation="pause", name="notes")
     assert found == "Error: There is no source 'notes'. Set `name` to one of: none."

@@ -25,14 +25,14 @@ from tests.scenes import until
 
 pytestmark = pytest.mark.promise("A8")
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 @asynccontextmanager
 async def at_home(place: Path, **options: Any) -> AsyncGenerator[Asterism, None]:
     model = options.pop("model", None) or ScriptedModel(["Hello.", "Again.", "More."])
     async with (
-        asyncio.timeout(60),
+        asyncio.timeout(120),
         Asterism.open(
             place,
             settings={"model": "scripted:one"},

@@ -89,7 +89,7 @@ def said_to(model: ScriptedModel) -> list[str]:
 async def test_a_turn_that_waits_behind_another_is_stopped_at_once(home: Home):
     gate, model, room = Gate(), obedient(), MemoryChannel()
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(120),
         home(model=model, tools=[gate.tool], channels={"room": room}) as one,
     ):
         first, second, third = await queue(
@@ -120,11 +120,11 @@ async def test_a_turn_that_waits_behind_another_is_stopped_at_once(home: Home):
 @pytest.mark.promise("T2")
 async def test_a_turn_that_was_stopped_while_it_waited_is_not_begun_after_a_restart(home: Home):
     gate, model = Gate(), obedient()
-    async with asyncio.timeout(20), home(tools=[gate.tool], grace=0.0) as one:
+    async with asyncio.timeout(120), home(tools=[gate.tool], grace=0.0) as one:
         _, second = await queue(one, gate, "second")
         await one.turns.stop(second.turn_id, "Enough.")
     gate.go.set()
-    async with asyncio.timeout(20), home(model=model, tools=[gate.tool]) as one:
+    async with asyncio.timeout(120), home(model=model, tools=[gate.tool]) as one:
         third = await one.agents.send("aria", "third")
         assert (await one.turns.wait(third)).text == "answer to: third"
         assert (await one.turns.outcome(second.turn_id)).text == "Enough."
@@ -137,7 +137,7 @@ async def test_a_turn_that_waits_for_a_person_is_not_stopped_and_says_what_to_do
     async def pay() -> str:
         return "paid"
 
-    async with asyncio.timeout(20), home(tools=[pay]) as one:
+    async with asyncio.timeout(120), home(tools=[pay]) as one:
         await one.agents.create("aria")
         parked = await one.agents.ask("aria", "[[call:pay {}]]")
         (question,) = await one.approvals.list()
@@ -149,7 +149,7 @@ async def test_a_turn_that_waits_for_a_person_is_not_stopped_and_says_what_to_do
 
 
 async def test_there_is_nothing_to_stop_in_a_turn_that_has_ended(home: Home):
-    async with asyncio.timeout(20), home() as one:
+    async with asyncio.timeout(120), home() as one:
         await one.agents.create("aria")
         outcome = await one.agents.ask("aria", "hello")
         with pytest.raises(Conflict, match="done; there is nothing to stop"):
@@ -158,14 +158,14 @@ async def test_there_is_nothing_to_stop_in_a_turn_that_has_ended(home: Home):
 
 async def test_a_turn_that_was_interrupted_is_stopped_before_it_goes_on(home: Home):
     gate, model = Gate(), obedient()
-    async with asyncio.timeout(20), home(tools=[gate.tool], grace=0.0) as one:
+    async with asyncio.timeout(120), home(tools=[gate.tool], grace=0.0) as one:
         (first,) = await queue(one, gate)
     asked = len(model.requests)
-    async with asyncio.timeout(20), home(tools=[gate.tool], work=False) as one:
+    async with asyncio.timeout(120), home(tools=[gate.tool], work=False) as one:
         assert (await one.turns.outcome(first.turn_id)).state is TurnState.OPEN
         await one.turns.stop(first.turn_id, "Enough.")
     gate.go.set()
-    async with asyncio.timeout(20), home(model=model, tools=[gate.tool]) as one:
+    async with asyncio.timeout(120), home(model=model, tools=[gate.tool]) as one:
         outcome = await one.turns.wait(first)
         assert (outcome.state, outcome.text) == (TurnState.STOPPED, "Enough.")
         assert (await one.agents.ask("aria", "next")).text == "answer to: next"
@@ -176,7 +176,7 @@ async def test_a_turn_that_was_interrupted_is_stopped_before_it_goes_on(home: Ho
 async def test_another_process_stops_a_turn_that_waits_behind_another(shared: Home):
     gate, model = Gate(), obedient()
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(120),
         shared(model=model, tools=[gate.tool]) as worker,
         shared(work=False) as other,
     ):
@@ -196,7 +196,7 @@ async def test_another_process_stops_a_turn_that_has_written_nothing_yet(
     shared: Home, monkeypatch: pytest.MonkeyPatch, hears: bool
 ):
     model = Pausing()
-    async with asyncio.timeout(20), shared(model=model) as worker, shared(work=False) as other:
+    async with asyncio.timeout(120), shared(model=model) as worker, shared(work=False) as other:
         await worker.agents.create("aria")
         receipt = await worker.agents.send("aria", "hello")
         await model.asked.wait()

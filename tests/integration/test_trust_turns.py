@@ -142,11 +142,11 @@ async def settle(home: Asterism, world: World, scene: dict[str, Any], number: in
     asked = 0
     while True:
         begun = len(world.begun)
-        await until(lambda: _rests(home), 20)
+        await until(lambda: _rests(home))
         waiting = [one for one in await home.approvals.list() if not world.is_last(scene, one)]
         for one in waiting:
             asked += 1
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await home.turns.wait(await home.approvals.decide(one.id, approved=True))
         # A turn that began while the others were waited for has not been waited for.
         if not waiting and begun >= number:
@@ -168,7 +168,7 @@ async def ask(home: Asterism, turn: dict[str, Any]) -> Outcome:
         given["room"] = turn["room"]
     if turn.get("present"):
         given["present"] = turn["present"]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         return await home.agents.ask(turn["agent"], turn["say"], **given)
 
 

@@ -58,7 +58,7 @@ async def record_of(home: Asterism, turn_id: str) -> TurnRecord:
 @pytest.mark.promise("T11")
 async def test_a_turn_is_opened_when_its_work_begins(home: Home, clock: ManualClock):
     gate = Gate()
-    async with asyncio.timeout(20), home(clock=clock, tools=[gate.tool]) as one:
+    async with asyncio.timeout(120), home(clock=clock, tools=[gate.tool]) as one:
         await one.agents.create("aria")
         handed_in = clock.now
         first = await one.agents.send("aria", "[[call:hold {}]]")
@@ -78,7 +78,7 @@ async def test_a_fork_remembers_what_was_written_while_the_message_waited(
     home: Home, clock: ManualClock
 ):
     gate = Gate()
-    async with asyncio.timeout(20), home(clock=clock, tools=[gate.tool]) as one:
+    async with asyncio.timeout(120), home(clock=clock, tools=[gate.tool]) as one:
         aria = await one.agents.create("aria")
         await one.blocks.create(aria, "human", content="Has a cat.")
         clock.forward(seconds=30)
@@ -102,7 +102,7 @@ async def test_a_turn_that_is_taken_up_again_keeps_when_it_was_opened(
     home: Home, clock: ManualClock
 ):
     gate = Gate()
-    async with asyncio.timeout(20), home(clock=clock, tools=[gate.tool], grace=0.0) as one:
+    async with asyncio.timeout(120), home(clock=clock, tools=[gate.tool], grace=0.0) as one:
         await one.agents.create("aria")
         handed_in = clock.now
         receipt = await one.agents.send("aria", "[[call:hold {}]]")
@@ -111,7 +111,7 @@ async def test_a_turn_that_is_taken_up_again_keeps_when_it_was_opened(
         assert (record.state, record.arrived_at_ms) == (TurnState.OPEN, handed_in)
     clock.forward(seconds=3_600)
     gate.go.set()
-    async with asyncio.timeout(20), home(clock=clock, tools=[gate.tool]) as one:
+    async with asyncio.timeout(120), home(clock=clock, tools=[gate.tool]) as one:
         assert (await one.turns.wait(receipt)).state is TurnState.DONE
         record = await record_of(one, receipt.turn_id)
         assert (record.arrived_at_ms, record.opened_at_ms) == (handed_in, handed_in)

@@ -3,17 +3,20 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
+import orjson
 import pytest
 
-from asterism import Asterism, Signal, tool
+from asterism import Asterism, Signal, ToolContext, tool
 from asterism.errors import ModelUnavailable
 from asterism.ports import Emit, ModelRequest
 from asterism.testing.scripted import ScriptedModel
 from asterism.turns import turn as turn_module
 from asterism.turns.runtime import Hub
 from asterism.types.turns import Reply
+from tests.api_scene import api_client, events
 from tests.scenes import calls, obedient, open_home
 
 
@@ -26,7 +29,7 @@ def echo(word: str) -> str:
 async def taken(signals: AsyncGenerator[Signal, None], until: str = "ended") -> list[Signal]:
     """Read signals up to the first of a kind."""
     found: list[Signal] = []
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(120):
         async for signal in signals:
             found.append(signal)
             if signal.kind == until:
@@ -66,6 +69,56 @@ async def test_a_watcher_that_comes_back_misses_nothing(tmp_path: Path):
             assert said(whole[:4]) + said(rest) == "answer to: first"
             again = await taken(signals)
             assert (said(again), again[-1].turn_id) == ("answer to: second", second.turn_id)
+
+
+@pytest.mark.promise("A1", "T5")
+async def test_whoever_comes_back_to_one_turn_misses_nothing_of_it(tmp_path: Path):
+    script = [calls(("echo", '{"word": "w"}')), "the answer", "another"]
+    async with (
+        open_home(tmp_path, ScriptedModel(script), tools=[echo]) as home,
+        api_client(home) as client,
+    ):
+        aria = await home.agents.create("aria")
+        whole = [signal async for signal in home.agents.stream(aria, "go")]
+        await home.agents.ask(aria, "next")
+        path = f"/api/turns/{whole[0].turn_id}/events"
+        begun = events((await client.get(path)).text)
+        assert [one.get("event") for one in begun] == [None, "ended"]
+        for place in (0, 2):
+            again = await client.get(path, headers={"last-event-id": whole[place].id})
+            told = events(again.text)
+            wanted = [signal.kind for signal in whole[place + 1 :]]
+            assert [one["event"] for one in told] == wanted
+            assert {orjson.loads(one["data"])["turn_id"] for one in told} == {whole[0].turn_id}
+        last = events((await client.get(path, headers={"last-event-id": told[-1]["id"]})).text)
+        assert [one["event"] for one in last] == ["gap", "ended"]
+    async with open_home(tmp_path) as home:
+        signals = home.turns.follow(whole[0].turn_id, after=whole[1].id)
+        assert [one.kind async for one in signals] == ["gap", "ended"]
+
+
+@pytest.mark.promise("T5")
+async def test_a_turn_that_was_parked_is_followed_until_it_ends(tmp_path: Path):
+    @tool
+    async def pay(ctx: ToolContext) -> str:
+        """Pay."""
+        ctx.ask("May I?")
+        return "Paid."
+
+    script = [calls(("pay", "{}")), "Done."]
+    async with open_home(tmp_path, ScriptedModel(script), tools=[pay]) as home:
+        aria = await home.agents.create("aria")
+        asked = [signal async for signal in home.agents.stream(aria, "pay")]
+        assert asked[-1].kind == "parked"
+        follow = partial(home.turns.follow, asked[0].turn_id, after=asked[0].id)
+        waiting = [signal.kind async for signal in follow()]
+        assert waiting.count("parked") == 1
+        assert waiting[-1] == "parked"
+        (question,) = await home.approvals.list()
+        await home.turns.wait(await question.approve())
+        whole = [signal.kind async for signal in follow()]
+        assert whole[: len(waiting)] == waiting
+        assert (whole.count("ended"), whole[-1]) == (1, "ended")
 
 
 @pytest.mark.promise("T5")
@@ -119,6 +172,32 @@ async def test_a_long_gap_is_told_whole(tmp_path: Path):
             told = [await anext(signals) for _ in range(122)]
         assert [one.kind for one in told] == ["gap", *["ended"] * 121]
         assert told[-1].data["text"] == "answer to: 119"
+
+
+@pytest.mark.promise("T5")
+async def test_what_the_log_drops_while_the_gap_is_told_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with open_home(tmp_path) as home:
+        await home.agents.create("aria")
+        seen = [signal async for signal in home.agents.stream("aria", "first")][-2]
+    monkeypatch.setattr(turn_module, "_KEPT", 8)
+    async with (
+        open_home(tmp_path) as home,
+        aclosing(home.agents.watch(after=seen.id)) as signals,
+    ):
+        assert (await anext(signals)).kind == "gap"
+        assert (await anext(signals)).data["text"] == "answer to: first"
+        # The reader is slow: more is said meanwhile than is kept in memory.
+        missed = [(await home.agents.ask("aria", str(number))).turn_id for number in range(6)]
+        told: list[str] = []
+        async with asyncio.timeout(120):
+            async for signal in signals:
+                if signal.kind == "ended" and signal.turn_id in missed:
+                    told.append(signal.turn_id)
+                if len(set(told)) == len(missed):
+                    break
+        assert told == missed
 
 
 async def test_a_reply_cut_off_in_mid_stream_is_asked_for_again_and_said_to_be(tmp_path: Path):

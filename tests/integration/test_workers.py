@@ -63,7 +63,7 @@ async def test_an_idle_worker_asks_for_nothing_but_gives_its_sign_of_life(
         await home.agents.create("aria")
         assert (await home.agents.ask("aria", "hello")).text == "answer to: hello"
         monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while True:  # what the turn left to do, such as its index, ends before long
                 asked.clear()
                 await asyncio.sleep(3)
@@ -94,7 +94,7 @@ async def test_what_is_announced_while_nobody_listens_is_found_at_once(
             await messages.put_message(tx, aria.id, "msg_1", body, MessageOrigin("api"), 0)
 
         await database.write(work)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(120):
             outcome = await home.turns.wait(Receipt("msg_1", "turn_1", aria.id, duplicate=True))
         assert outcome.text == "answer to: anybody there?"
 

@@ -65,7 +65,7 @@ class Collector:
         """Where it listens."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def wait_for(self, requests: int, patience: float = 10.0) -> None:
+    def wait_for(self, requests: int, patience: float = 120.0) -> None:
         """Return when so many requests have come; raise `TimeoutError` if they do not in time."""
         deadline = time.monotonic() + patience
         with self._arrived:

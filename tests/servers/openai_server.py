@@ -100,6 +100,8 @@ class OpenAIServer:
         self.key: str | None = None
         """The key without which requests are refused; None: any will do."""
         self._faults: deque[Fault | Raw | None] = deque()
+        self.every: Fault | Raw | None = None
+        """What requests are met with for which `next` has said nothing."""
         self._runner: web.AppRunner | None = None
 
     @property
@@ -179,7 +181,7 @@ class OpenAIServer:
                 log.write(orjson.dumps(body) + b"\n")
         if self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}":
             return body, None, await self._send(request, status(401, "Incorrect API key provided"))
-        fault = self._faults.popleft() if self._faults else None
+        fault = self._faults.popleft() if self._faults else self.every
         if fault is Fault.HANG:
             await asyncio.Event().wait()
         if fault is Fault.REFUSE:

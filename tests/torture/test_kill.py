@@ -33,7 +33,7 @@ WORLDS = range(SEED, SEED + (45 if TORTURE else 2))
 PER_LIFE = 3
 """Messages handed in anew in each life, so that there is always something to interrupt."""
 
-pytestmark = [pytest.mark.promise("T1", "T2", "T3", "T4", "K2"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.promise("T1", "T2", "T3", "T4", "K2"), pytest.mark.timeout(400)]
 if TORTURE:
     pytestmark.append(pytest.mark.torture)
 

@@ -84,7 +84,7 @@ async def paid_or_asked(home: Asterism, world: World) -> bool:
 
 
 @pytest.mark.promise("X6", "T2")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 async def test_result_of_an_approved_call_keeps_its_trust_through_a_crash(tmp_path: Path):
     deaths = 0
     for nth in range(1, LAST_WRITE):

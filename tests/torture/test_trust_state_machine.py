@@ -632,7 +632,7 @@ class _Chat(MemoryChannel):
 
 
 @pytest.mark.promise("X6", "M9", "M10")
-@pytest.mark.timeout(7_200 if TORTURE else 180)
+@pytest.mark.timeout(7_200 if TORTURE else 400)
 def test_labels_hold_whatever_is_read_noted_planned_and_told() -> None:
     many = settings.get_profile("torture").max_examples if TORTURE else 12
     run_state_machine_as_test(

@@ -341,11 +341,33 @@ BAD_VALUES = {
     'retention.x = {kind = "charges", days = 1, trust = "web"}': "retention.x has trust, which",
     'retention.x = {kind = "blobs", days = 1, agent = "a"}': "retention.x has an agent, but",
     "runtime.turns = 0": "runtime.turns is 0; a whole number",
+    "agent_messages.cooldown = -1": "agent_messages.cooldown is -1; a number of seconds from 0",
+    'agent_messages.on_cooldown = "no"': 'agent_messages.on_cooldown is "no"; "refuse" or "delay"',
+    "agent_messages.max_messages = 0": "agent_messages.max_messages is 0; a whole number",
+    "agent_messages.max_depth = 0": "agent_messages.max_depth is 0; a whole number",
+    "agent_messages.max_cost = -1": "agent_messages.max_cost is -1; an amount in US dollars",
     "api.requests_per_minute = 0": "api.requests_per_minute is 0; a whole number",
+    'api.host = "a b"': 'api.host is "a b"; an address or a name of this machine',
+    "api.port = 70000": "api.port is 70000; a whole number from 0 to 65,535",
+    "api.background = 1": "api.background is 1; true or false is needed",
+    "api.tls_cert = 1": "api.tls_cert is 1; the path of a PEM file",
+    "api.tls_key = 1": "api.tls_key is 1; the path of a PEM file",
+    "api.behind_proxy = 1": "api.behind_proxy is 1; true or false is needed",
+    "api.trusted_proxies = 5": "api.trusted_proxies is 5; a list of addresses",
+    "api.drain = -1": "api.drain is -1; a number of seconds from 0 to 300",
+    "alerts.every = 0": "alerts.every is 0; a number of seconds from 1 to 86,400",
+    "alerts.channel = 1": "alerts.channel is 1; the name of a channel",
+    "alerts.to = 1": "alerts.to is 1; where in that channel",
+    "alerts.budget = 0": "alerts.budget is 0; a percentage above 0",
+    'alerts.approval_age = "soon"': 'alerts.approval_age is "soon"; a duration is needed',
+    "alerts.disk_free = 101": "alerts.disk_free is 101; a percentage from 0 to 100",
+    "quotas.agents = 0": "quotas.agents is 0; a whole number",
     "api.hosts = 5": "api.hosts is 5; a list of names",
     "api.origins = 5": "api.origins is 5; a list of origins",
     'channels.x = {type = "webhook", events = ["begun"]}': "channels.x.events",
     'channels.x = {type = "webhook", agents = 5}': "channels.x.agents is 5; a list of names",
+    'channels.x = {type = "webhook", target = 5}': "channels.x.target is 5; the name of an agent",
+    'channels.x = {type = "webhook", rooms = 5}': "channels.x.rooms",
     'runtime.heartbeat = "2s"': 'runtime.heartbeat is "2s"; a number of seconds',
     "runtime.stalled_after = -6": "runtime.stalled_after is -6; a number of seconds",
     "runtime.heartbeat = 10": "runtime.stalled_after is 6.0 with a heartbeat of 10.0; at least",
@@ -860,12 +882,12 @@ class Ears:
         return live
 
     async def steps(self) -> int:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             _, new = await self.changes.get()
         return new.limits.steps
 
     async def problem(self) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             return await self.problems.get()
 
 
@@ -968,7 +990,7 @@ async def watching(live: LiveSettings) -> AsyncGenerator[asyncio.Task[None]]:
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 await task
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -146,9 +145,7 @@ def test_replace_says_what_is_there_instead() -> None:
 )
 def test_a_pattern_that_would_run_forever_is_stopped(pattern: str) -> None:
     document = text("a" * 4_000 + "c")
-    began = time.monotonic()
     refused(document, Replace(pattern, "x", Which.REGEX))
-    assert time.monotonic() - began < 5
 
 
 def test_whole_lines() -> None:

@@ -14,6 +14,7 @@ from asterism.memory.facts import Fact, FactKind, facts_in
 from asterism.memory.keep import (
     asked_to_keep,
     is_correction,
+    lasting_facts,
     looks_secret,
     may_ask_to_keep,
     put_right,
@@ -339,3 +340,30 @@ def test_what_has_changed_is_put_right(said: str, correction: str, right: str):
 )
 def test_a_statement_is_told_to_whoever_made_it(statement: str, told: str | None):
     assert to_second_person(statement) == told
+
+
+@pytest.mark.promise("M17")
+@pytest.mark.parametrize(
+    ("message", "asked", "lasting"),
+    [
+        (
+            "My sister is called Mia, please remember that.",
+            ["My sister is called Mia"],
+            ["My sister is called Mia"],
+        ),
+        ("My dog is Rex; please don't forget that!", ["My dog is Rex"], []),
+        (
+            "Meine Katze heißt Miso, bitte merk dir das.",
+            ["Meine Katze heißt Miso"],
+            ["Meine Katze heißt Miso"],
+        ),
+        ("My PIN is 4711, remember that.", [], []),
+        ("Hi! I am Lena and I live in Kyoto.", [], ["I am Lena and I live in Kyoto."]),
+        ("Hello, I'm Tom.", [], ["I'm Tom."]),
+        ("I am OK.", [], []),
+        ("I'm Sorry for that", [], []),
+        ("I am tired and I live in chaos today.", [], []),
+    ],
+)
+def test_requests_at_the_end_and_introductions(message: str, asked: list[str], lasting: list[str]):
+    assert (asked_to_keep(message), lasting_facts(message)) == (asked, lasting)

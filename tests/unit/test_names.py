@@ -1,6 +1,7 @@
 """Names that one can search for: a public class name exists once, and plain words are used."""
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -9,10 +10,6 @@ from pathlib import Path
 import asterism
 
 PACKAGE = Path(asterism.__file__).parent
-MODULES = [
-    (path, ast.parse(path.read_text(encoding="utf-8"), str(path)))
-    for path in sorted(PACKAGE.rglob("*.py"))
-]
 NOT_WORDS = {
     *("audible", "company", "critic", "deed", "deeds", "errand", "errands", "helper", "helpers"),
     *("ladder", "manager", "managers", "purse", "saga", "saying", "sayings", "shelf", "shelves"),
@@ -26,12 +23,21 @@ NOT_MODULES = NOT_WORDS | {
 """A module is named after a thing, not by a participle, a relation or a word for anything."""
 
 
+@functools.cache
+def modules() -> list[tuple[Path, ast.Module]]:
+    """Return the modules of the package; not at import, which each process of a test run does."""
+    return [
+        (path, ast.parse(path.read_text(encoding="utf-8"), str(path)))
+        for path in sorted(PACKAGE.rglob("*.py"))
+    ]
+
+
 def words_of(name: str) -> set[str]:
     return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
 
 
 def definitions() -> Iterator[tuple[Path, str]]:
-    for path, module in MODULES:
+    for path, module in modules():
         for node in ast.walk(module):
             if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 yield path, node.name
@@ -40,7 +46,7 @@ def definitions() -> Iterator[tuple[Path, str]]:
 def test_no_public_class_takes_a_name_that_another_has() -> None:
     counts = Counter(
         node.name
-        for _, module in MODULES
+        for _, module in modules()
         for node in module.body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
@@ -55,5 +61,5 @@ def test_functions_and_classes_are_named_in_plain_words() -> None:
 
 
 def test_modules_are_named_after_things() -> None:
-    odd = [path.name for path, _ in MODULES if words_of(path.stem) & NOT_MODULES]
+    odd = [path.name for path, _ in modules() if words_of(path.stem) & NOT_MODULES]
     assert not odd, f"name these modules after what is in them: {odd}"

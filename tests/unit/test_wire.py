@@ -3,11 +3,14 @@
 import inspect
 import os
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, cast, get_type_hints
 
 import pytest
@@ -118,6 +121,34 @@ def test_values_that_nobody_writes_are_refused(value: Any):
         decode(value)
 
 
+FOREIGN = [
+    *("planted.Thing", "planted", "asterism.planted.Thing", "asterism.types..planted.Thing"),
+    *("asterism.__main__.X", "asterism.cli.X", "asterism.sources.__main__.X", "os.system"),
+    *("asterism.types.agents.__import__.X", "asterismplanted.X", "asterism.types/../x.X"),
+]
+
+
+@pytest.mark.parametrize("name", [*FOREIGN, None, 5, ["planted.Thing"]])
+@pytest.mark.parametrize("read", [decode_error, partial(decode, trusted=True)])
+def test_an_answer_imports_nothing_but_modules_with_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: Any, read: Callable[[Any], Any]
+):
+    (tmp_path / "planted.py").write_text("raise SystemExit('imported')")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    before = {*sys.modules}
+    with pytest.raises(BadFrame):
+        read({"!": name, "reason": "x", "outcome": "", "notes": []})
+    assert {*sys.modules} == before
+
+
+def test_an_error_brings_no_inner_attributes():
+    frame = encode_error(NotFound("No."))
+    same = decode_error(from_line(to_line({**frame, "__class__": "x", "_hidden": 1, "shown": 2})))
+    assert type(same) is NotFound
+    assert not hasattr(same, "_hidden")
+    assert getattr(same, "shown", None) == 2
+
+
 @pytest.mark.parametrize("line", [b"", b"\n", b"{", b"[]\n", b"5\n", b"\xff\xfe\n", b"[" * 100_000])
 def test_lines_that_nobody_writes_are_refused(line: bytes):
     with pytest.raises(BadFrame):
@@ -217,39 +248,11 @@ def declared_verbs() -> dict[str, Callable[..., Any]]:
 
 
 def noun_class(noun: "cached_property[Any]") -> type[Any]:
-    from asterism.app import (
-        archive,
-        audit,
-        backups,
-        blocks,
-        configuration,
-        contexts,
-        keys,
-        mcp,
-        memory,
-        people,
-        rules,
-        sources,
-        tools,
-        turns,
-    )
+    import asterism.app
 
-    modules = (
-        archive,
-        audit,
-        backups,
-        blocks,
-        configuration,
-        contexts,
-        keys,
-        mcp,
-        memory,
-        people,
-        rules,
-        sources,
-        tools,
-        turns,
-    )
+    modules = [
+        import_module(f"asterism.app.{found.name}") for found in iter_modules(asterism.app.__path__)
+    ]
     names: dict[str, Any] = {
         name: kind for module in modules for name, kind in vars(module).items()
     }

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from asterism.api.endpoints import problem_answer
-from asterism.app.authentication import SESSION_LIFETIME, csrf_of
+from asterism.api.endpoints import STILL_VALID, problem_answer
+from asterism.api.limits import Limiter
+from asterism.app.authentication import SESSION_LIFETIME, client_keys, csrf_of
 from asterism.errors import (
     AsterismError,
     NotAllowed,
     NotAuthenticated,
+    TooManyAttempts,
 )
 
 if TYPE_CHECKING:
@@ -39,21 +43,30 @@ class Authentication:
     """ASGI middleware: lets a request pass with `state.home`, the home as its sender may use it.
 
     A request comes with a token (`Authorization: Bearer …`, or `x-api-key`) or with the cookie of a
-    session of the web page. Beside the home, `state.token` is the token or the session, and
-    `state.csrf` the CSRF token of a session. Everything else is answered with 401.
+    session of the web page, and the home is that of its constellation. Beside the home,
+    `state.token` is the token or the session, `state.csrf` the CSRF token of a session,
+    `state.secret` what was sent and `state.asterism` the home of the owner. Everything else is
+    answered with 401.
     """
 
-    def __init__(self, app: App, home: Asterism, open_paths: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        app: App,
+        home: Asterism,
+        open_paths: Iterable[str] = (),
+        refused: Limiter | None = None,
+    ) -> None:
         """Make it.
 
         Args:
             app: What comes behind it.
             home: The home of the owner.
             open_paths: Paths that need no token; one that ends with `/` stands for all below it.
+            refused: Counts the requests of each address that come with nothing valid.
         """
         self._app = app
         self._home = home
-        self._access = home.access
+        self._refused = refused or Limiter(lambda: home.settings.api.requests_per_minute)
         paths = tuple(open_paths)
         self._open = frozenset(path for path in paths if not path.endswith("/") or path == "/")
         self._open_below = tuple(path for path in paths if path.endswith("/") and path != "/")
@@ -65,10 +78,27 @@ class Authentication:
             return
         try:
             await self._authenticate(scope)
+        except NotAuthenticated as error:
+            await _refuse(scope, receive, send, self._counted(scope, error))
+            return
         except AsterismError as error:
             await _refuse(scope, receive, send, error)
             return
         await self._app(scope, receive, send)
+
+    def _counted(self, scope: Scope, error: NotAuthenticated) -> AsterismError:
+        """Return what a request is told that comes with nothing valid: one of many has to wait."""
+        client = scope.get("client")
+        who = "".join(client_keys(client[0] if client else ""))
+        limit = self._refused.per_minute()
+        _, wait = self._refused.take(who, limit, time.monotonic())
+        if not wait:
+            return error
+        return TooManyAttempts(
+            f"More than {limit:,} requests a minute came from this address without a valid token. "
+            f"Try again in {ceil(wait)} s. Nothing was done.",
+            retry_after=wait,
+        )
 
     def _is_open(self, path: str) -> bool:
         return path in self._open or (
@@ -97,15 +127,29 @@ class Authentication:
         state: dict[str, Any] = scope.setdefault("state", {})
         if bearer is not None or key:
             secret = _bearer(bearer) if bearer is not None else key.decode("latin-1")
-            credential = await self._access.of_token(secret, address)
+            home = await self._home.home_of_secret(secret)
+            find = home.access.of_token
+            credential = await find(secret, address)
         elif (secret := _session_secret(cookies, scope["scheme"], address)) is not None:
-            credential = await self._access.of_session(secret, address)
+            home = await self._home.home_of_secret(secret)
+            find = home.access.of_session
+            credential = await find(secret, address)
             state["csrf"] = csrf_of(secret)
             _check_page(scope, origin, host, csrf, state["csrf"])
         else:
             raise NotAuthenticated(_NO_SECRET)
-        state["home"] = self._home.home_of(credential)
+        used = state["home"] = home.home_of(credential)
+        state["asterism"] = home
         state["token"] = credential.token
+        state["secret"] = secret
+
+        async def is_still_valid() -> bool:
+            try:
+                return home.home_of(await find(secret, address)) is used
+            except NotAuthenticated:
+                return False
+
+        state[STILL_VALID] = is_still_valid
 
 
 def _bearer(header: bytes) -> str:
@@ -130,13 +174,18 @@ def _session_secret(cookies: bytes, scheme: str, address: str) -> str | None:
     return None
 
 
+def is_own_origin(scheme: str, origin: bytes, host: bytes) -> bool:
+    """Tell whether a page of the origin is one of the server that a request was sent to."""
+    scheme = {"ws": "http", "wss": "https"}.get(scheme, scheme)
+    own = f"{scheme}://{host.decode('latin-1')}".lower().encode("latin-1")
+    return bool(host) and origin.lower() == own
+
+
 def _check_page(scope: Scope, origin: bytes, host: bytes, csrf: bytes, wanted: str) -> None:
     """Raise `NotAllowed` unless a request that changes something is from the web page itself."""
-    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
-    own = f"{scheme}://{host.decode('latin-1')}".lower().encode("latin-1")
     if scope["type"] == "http" and scope["method"] in _SAFE:
         return
-    if not host or origin.lower() != own:
+    if not is_own_origin(scope["scheme"], origin, host):
         raise NotAllowed(
             "The request does not come from the web page of this home, or the browser does not "
             "say where it comes from. Use a token instead of the cookie. Nothing was changed."

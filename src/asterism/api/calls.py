@@ -2,7 +2,8 @@
 
 It is what `Asterism.connect` and the command line use; its values are those of the socket
 (`asterism.wire`), and the answer is lines of JSON. A caller names classes of asterism and hands in
-records, so that only the owner may use it, with a token that has no limits.
+records, so that only the owner may use it, with a token for all acts and all agents. The verbs are
+those of the caller's home: a token that ends gives nobody access for longer, and events name it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from asterism.api.endpoints import problem_answer, read_body
+from asterism.api.endpoints import EventStream, problem_answer, read_body
 from asterism.app.listener import VerbCalls, callback_line, check_call_version
 from asterism.errors import AsterismError, BadRequest, NotAllowed
 from asterism.wire import BadFrame, from_line, to_line
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from asterism.app import Asterism
+    from asterism.app.home import Home
 
 MAX_CALL = 64 << 20
 """Bytes of a call."""
@@ -30,16 +32,16 @@ _MAX_WAITING = 256
 """Lines that wait for a slow reader."""
 
 
-def call_route(home: Asterism) -> Callable[[Request], Any]:
-    """Return what answers calls of verbs of a home."""
-    verbs = VerbCalls(home)
+def call_route() -> Callable[[Request], Any]:
+    """Return what answers calls of verbs of the home that the caller is the owner of."""
 
     async def answer(request: Request) -> Response:
+        home: Asterism = request.state.asterism
         try:
             if not request.state.home.is_unlimited:
                 raise NotAllowed(
-                    "Only the owner may call verbs by their names, with a token that has no "
-                    "limits. Use the endpoints of /api/docs. Nothing was changed."
+                    "Only the owner may call verbs by their names, with a token for all acts and "
+                    "all agents. Use the endpoints of /api/docs. Nothing was changed."
                 )
             try:
                 called = from_line(await read_body(request, MAX_CALL))
@@ -48,10 +50,22 @@ def call_route(home: Asterism) -> Callable[[Request], Any]:
             check_call_version(called)
         except AsterismError as error:
             return problem_answer(error, getattr(request.state, "request_id", ""))
-        frames = _QueueFrames()
-        return StreamingResponse(_lines(verbs, called, frames), 200, _HEADERS)
+        verbs = VerbCalls(_CallersHome(home, request.state.home))
+        return EventStream(_lines(verbs, called, _QueueFrames()), 200, _HEADERS)
 
     return answer
+
+
+class _CallersHome:
+    """The home of a constellation, with the verbs as whoever calls them may use them."""
+
+    def __init__(self, home: Asterism, caller: Home) -> None:
+        self._home = home
+        self.find_verb = caller.find_verb
+
+    async def greet(self, *, work: bool) -> dict[str, Any]:
+        """Return what clients must know; with `work`, turns are taken from now on."""
+        return await self._home.greet(work=work)
 
 
 _HEADERS = {"content-type": "application/x-ndjson", "x-accel-buffering": "no"}

@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 
 from asterism.errors import (
     AsterismError,
+    BackupError,
     BadRequest,
     BudgetReached,
     Changed,
@@ -29,6 +30,7 @@ from asterism.errors import (
     NotAllowed,
     NotAuthenticated,
     NotFound,
+    OtherVersion,
     RequestTooLarge,
     StoreUnavailable,
     TooManyAttempts,
@@ -38,12 +40,20 @@ from asterism.views import problem, problem_of, view
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.types import Message
+    from starlette.types import Message, Receive, Scope, Send
 
     from asterism.app.home import Home
 
+OPEN = "open"
+"""In place of a verb: whoever has no token may use it, too."""
 MAX_BODY = 4 << 20
 """Bytes of a request that is not an upload."""
+STILL_VALID = "is_still_valid"
+"""Where the state of a request keeps a function that tells whether its sender may still ask."""
+CHECK_EVERY = 2.0
+"""Seconds after which a stream is ended whose receiver may not have it any more."""
+MAX_DEPTH = 100
+"""How deep values of a body may lie within others."""
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 EVENTS = "text/event-stream"
@@ -63,6 +73,15 @@ class Paging(Body):
     limit: int = Field(50, ge=1, le=500, description="How many items at most.")
     cursor: str | None = Field(
         None, pattern=r"^[0-9]{1,9}$", description="`next` of the page before."
+    )
+
+
+class PositionPaging(Body):
+    """Which part of a list is wanted that grows while somebody reads it."""
+
+    limit: int = Field(50, ge=1, le=500, description="How many items at most.")
+    cursor: str | None = Field(
+        None, min_length=1, max_length=400, description="`next` of the page before."
     )
 
 
@@ -93,7 +112,7 @@ class ApiEndpoint:
     method: str
     path: str
     verb: str
-    """The verb of the home whose permission it takes, such as `agents.list`; `open` for none."""
+    """The verb of the home whose permission it takes, such as `agents.list`; `OPEN` for none."""
     run: Callable[[ApiCall], Awaitable[Any]]
     summary: str
     tag: str
@@ -103,9 +122,15 @@ class ApiEndpoint:
     """The type or shape of what it answers; None for nothing."""
     status: int
     edits: bool
-    """Whether it takes If-Match, and answers with an ETag."""
+    """Whether it answers with an ETag."""
+    conditional: bool
+    """Whether it takes If-Match, and changes nothing if it was made for another state."""
     media: str
     upload: bool
+    keyed: bool
+    """Whether it takes an Idempotency-Key: the same request again is not done again."""
+    repeatable: bool
+    """Whether what it does is recognised by the key, so that it can be run again."""
 
 
 ENDPOINTS: list[ApiEndpoint] = []
@@ -121,10 +146,16 @@ def endpoint(
     body: type[BaseModel] | None = None,
     status: int | None = None,
     edits: bool = False,
+    conditional: bool = False,
     media: str = JSON,
     upload: bool = False,
+    keyed: bool | None = None,
+    repeatable: bool = False,
 ) -> Callable[[F], F]:
-    """Declare an endpoint; its first line of documentation is its summary."""
+    """Declare an endpoint; its first line of documentation is its summary.
+
+    Every POST takes an Idempotency-Key unless it says otherwise with `keyed`.
+    """
 
     def declare(run: F) -> F:
         summary = (run.__doc__ or "").strip().partition("\n")[0]
@@ -133,7 +164,9 @@ def endpoint(
         ENDPOINTS.append(
             ApiEndpoint(
                 *(method, path, verb, run, summary, tag, query, body, answer),
-                *(code, edits, media, upload),
+                *(code, edits, conditional, media, upload),
+                keyed if keyed is not None else method == "POST" and not upload,
+                repeatable,
             )
         )
         return run
@@ -146,9 +179,7 @@ def endpoint(
 
 async def read_body(request: Request, most: int = MAX_BODY) -> bytes:
     """Return the body of a request; raise `RequestTooLarge` as soon as it is."""
-    told = request.headers.get("content-length", "")
-    if told.isdigit() and int(told) > most:
-        raise _too_large(most)
+    check_length(request, most)
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -159,8 +190,16 @@ async def read_body(request: Request, most: int = MAX_BODY) -> bytes:
     return b"".join(parts)
 
 
+def check_length(request: Request, most: int) -> None:
+    """Raise `RequestTooLarge` if a request says that it is, before any of it is read."""
+    told = request.headers.get("content-length", "")
+    if told.isdigit() and int(told) > most:
+        raise _too_large(most)
+
+
 def bounded(request: Request, most: int) -> Request:
     """Return a request that raises `RequestTooLarge` once more bytes of its body were read."""
+    check_length(request, most)
     size = 0
 
     async def receive() -> Message:
@@ -189,18 +228,23 @@ def _body(model: type[BaseModel], raw: bytes) -> Any:
             f"The body is not JSON ({error}). Send an object with content-type {JSON}. Nothing was "
             "changed."
         ) from None
-    plain = orjson.dumps(_integral(values))
+    plain = orjson.dumps(_integral(values, MAX_DEPTH))
     return _checked(lambda: model.model_validate_json(plain, strict=True), "body")
 
 
-def _integral(value: Any) -> Any:
+def _integral(value: Any, depth: int) -> Any:
     """Return JSON with 3.0 as 3: to JSON schemas they are the same number."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < _EXACT else value
+    if isinstance(value, list | dict) and not depth:
+        raise BadRequest(
+            f"The body has values within values, more than {MAX_DEPTH} deep. Nothing was changed."
+        )
     if isinstance(value, list):
-        return [_integral(part) for part in cast("list[Any]", value)]
+        return [_integral(part, depth - 1) for part in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {name: _integral(part) for name, part in cast("dict[str, Any]", value).items()}
+        named = cast("dict[str, Any]", value).items()
+        return {name: _integral(part, depth - 1) for name, part in named}
     return value
 
 
@@ -221,13 +265,20 @@ def _checked(validate: Callable[[], Any], where: str) -> Any:
 
 async def call_of(request: Request, one: ApiEndpoint) -> ApiCall:
     """Return a request as its endpoint takes it."""
+    if not one.conditional and one.method != "GET" and "if-match" in request.headers:
+        raise BadRequest(
+            f"{one.method} {one.path} does not look at If-Match, so that it would be done for any "
+            "state. Leave the header out, or change the thing itself, which takes it. Nothing was "
+            "changed."
+        )
     given = request.query_params
     values = {name: given[name] for name in given}
     query = _checked(lambda: one.query.model_validate(values), "query")
     body: Any = None
     if one.body is not None:
         body = _body(one.body, await read_body(request))
-    return ApiCall(request.state.home, request, dict(request.path_params), query, body)
+    home = request.state.home if one.verb != OPEN else request.app.state.server
+    return ApiCall(home, request, dict(request.path_params), query, body)
 
 
 # -- answers ---------------------------------------------------------------------------------------
@@ -239,10 +290,16 @@ def etag_of(shape: Any) -> str:
     return f'"{hashlib.blake2b(plain, digest_size=12).hexdigest()}"'
 
 
+def is_conditional(call: ApiCall) -> bool:
+    """Tell whether the request was made for one state, and not for any that there is."""
+    wanted = call.header("if-match")
+    return wanted is not None and wanted.strip() != "*"
+
+
 def check_unchanged(call: ApiCall, shape: Any) -> None:
     """Raise `Changed` if the request was made for another state than this."""
     wanted = call.header("if-match")
-    if wanted is None or wanted.strip() == "*":
+    if wanted is None or not is_conditional(call):
         return
     now = etag_of(view(shape))
     if now not in (tag.strip() for tag in wanted.split(",")):
@@ -253,12 +310,81 @@ def check_unchanged(call: ApiCall, shape: Any) -> None:
         )
 
 
+class EventStream(StreamingResponse):
+    """An answer that is made while it is sent; it ends when its client leaves or may not have it.
+
+    Whoever asked may lose a role, and a token may end: that is looked at again all the time.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        answer = super().__call__
+        try:
+            await send_while_valid(scope, send, lambda send: answer(scope, receive, send))
+        finally:
+            # Else it would go on until somebody collects it.
+            await cast("AsyncGenerator[bytes, None]", self.body_iterator).aclose()
+
+
+async def send_while_valid(
+    scope: Scope, send: Send, answer: Callable[[Send], Awaitable[None]]
+) -> None:
+    """Send an answer that may take long, for as long as whoever asked may have it.
+
+    Args:
+        scope: The request, whose state says whether its token or session is valid still.
+        send: Where the answer goes.
+        answer: Sends it to where it is told.
+    """
+    has_begun = False
+
+    async def send_noted(message: Message) -> None:
+        nonlocal has_begun
+        has_begun = True
+        await send(message)
+
+    state = scope.get("state", {})
+    sending = asyncio.ensure_future(answer(send_noted))
+    checking = asyncio.ensure_future(_until_invalid(state.get(STILL_VALID)))
+    try:
+        await asyncio.wait({sending, checking}, return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            sending.result()
+            return
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        if has_begun:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        ended = NotAuthenticated("The token or the session has ended. Log in again.")
+        refusal = problem_answer(ended, state.get("request_id", ""))
+        await refusal(scope, _nothing_more, send)
+    finally:
+        sending.cancel()
+        checking.cancel()
+        await asyncio.gather(sending, checking, return_exceptions=True)
+
+
+async def _nothing_more() -> Message:
+    return {"type": "http.disconnect"}
+
+
+async def _until_invalid(is_valid: Callable[[], Awaitable[bool]] | None) -> None:
+    while True:
+        await asyncio.sleep(CHECK_EVERY)
+        try:
+            if is_valid is not None and not await is_valid():
+                return
+        except AsterismError:
+            continue  # the store does not answer; who asks has not changed by that
+
+
 def answer_of(one: ApiEndpoint, result: Any) -> Response:
     """Return what is sent for the result of an endpoint."""
     if isinstance(result, Response):
         return result
     if one.media == EVENTS:
-        return StreamingResponse(
+        return EventStream(
             result, one.status, {"cache-control": "no-store", "x-accel-buffering": "no"}, EVENTS
         )
     if one.answer is None:
@@ -278,7 +404,9 @@ STATUS: tuple[tuple[type[AsterismError], int], ...] = (
     (NotFound, 404),
     (Conflict, 409),
     (NotAllowed, 403),
+    (OtherVersion, 409),
     (ConfigError, 422),
+    (BackupError, 422),
     (BudgetReached, 402),
     (StoreUnavailable, 503),
 )
@@ -313,35 +441,110 @@ def fault_answer(request_id: str) -> Response:
 
 
 async def events_of(
-    signals: AsyncGenerator[Any, None], *, every: float = 15.0
+    signals: AsyncGenerator[Any, None], *, first_id: str = "", patience: float = 0.0
 ) -> AsyncGenerator[bytes, None]:
-    """Return signals as server-sent events, with a comment now and then so that none times out."""
-    async with aclosing(signals):
-        upcoming: asyncio.Task[Any] | None = None
+    """Return signals as server-sent events, with a comment now and then so that none times out.
+
+    Args:
+        signals: What is told.
+        first_id: An id that the client can come back with before anything was told; no event.
+        patience: Seconds to wait for the first signal, so that an error is raised here instead of
+            being told in an answer that has begun.
+    """
+    collected = _CollectedEvents(signals)
+    if patience:
+        await collected.wait(patience)
         try:
-            while True:
-                upcoming = upcoming or asyncio.ensure_future(anext(signals))
-                done, _ = await asyncio.wait([upcoming], timeout=every)
-                if not done:
-                    yield b": still here\n\n"
-                    continue
-                try:
-                    signal = upcoming.result()
-                except StopAsyncIteration:
-                    return
-                finally:
-                    upcoming = None
-                yield event_bytes(signal.id, signal.kind, view(signal))
-        finally:
-            if upcoming is not None:
-                upcoming.cancel()
-                await asyncio.gather(upcoming, return_exceptions=True)
+            collected.check()
+        except BaseException:
+            await collected.close()
+            raise
+    return _sent(collected, first_id)
+
+
+class _CollectedEvents:
+    """Events that wait to be sent: some of them, the rest stays where it is kept for all."""
+
+    def __init__(self, signals: AsyncGenerator[Any, None]) -> None:
+        self._signals = signals
+        self._waiting: list[bytes] = []
+        self._ready, self._taken = asyncio.Event(), asyncio.Event()
+        self._task = asyncio.ensure_future(self._collect())
+        self._task.add_done_callback(lambda _: self._ready.set())
+
+    async def _collect(self) -> None:
+        async with aclosing(self._signals):
+            async for signal in self._signals:
+                self._waiting.append(event_bytes(signal.id, signal.kind, view(signal)))
+                self._ready.set()
+                while len(self._waiting) >= _MAX_TOGETHER:
+                    self._taken.clear()
+                    await self._taken.wait()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there is something, or the end; False if there is not."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ready.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def check(self) -> None:
+        """Raise the error that has ended the signals, if one has."""
+        if self._task.done() and not self._waiting:
+            self._task.result()
+
+    def take(self) -> bytes | None:
+        """Return all that waits; None at the end."""
+        if self._waiting:
+            together = b"".join(self._waiting)
+            self._waiting.clear()
+            self._taken.set()
+            if not self._task.done():
+                self._ready.clear()
+            return together
+        if not self._task.done():
+            self._ready.clear()
+            return b""
+        self._task.result()
+        return None
+
+    async def close(self) -> None:
+        """Collect no more."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def _sent(collected: _CollectedEvents, first_id: str) -> AsyncGenerator[bytes, None]:
+    """Yield what is sent of collected events."""
+    try:
+        if first_id:
+            yield b"id: %b\n\n" % first_id.encode()
+        while True:
+            if not await collected.wait(_COMMENT_EVERY):
+                yield b": still here\n\n"
+                continue
+            try:
+                together = collected.take()
+            except AsterismError as error:
+                yield event_bytes("", "error", {**problem(error), "status": status_of(error)})
+                return
+            if together is None:
+                return
+            if together:
+                yield together
+    finally:
+        await collected.close()
+
+
+_COMMENT_EVERY = 15.0
+_MAX_TOGETHER = 64
+"""Events that are sent in one piece."""
 
 
 def event_bytes(event_id: str, kind: str, data: Any) -> bytes:
     """Return one server-sent event."""
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (
-        event_id.encode(),
-        kind.encode(),
-        orjson.dumps(data),
-    )
+    # An empty id would make the client forget the last one, with which it can come back.
+    named = b"id: %b\n" % event_id.encode() if event_id else b""
+    return b"%bevent: %b\ndata: %b\n\n" % (named, kind.encode(), orjson.dumps(data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _MAX_CALLERS = 10_000
+ANSWER_HEADERS = "answer_headers"
+"""Where the state of a request keeps headers for its answer, whoever makes that."""
 _BURST = 0.2
 """The share of a minute's requests that may come at once."""
 
@@ -59,22 +62,18 @@ class RateLimit:
             return
         limit = self._limiter.per_minute()
         left, wait = self._limiter.take(_caller(scope), limit, time.monotonic())
-        headers = {
-            "ratelimit-limit": str(limit),
-            "ratelimit-remaining": str(int(left)),
-            "ratelimit-reset": str(ceil(wait) if wait else 0),
-        }
+        seconds = ceil(wait) if wait else 0
+        scope["state"].setdefault(ANSWER_HEADERS, []).extend(
+            (
+                (b"ratelimit-limit", b"%d" % limit),
+                (b"ratelimit-remaining", b"%d" % left),
+                (b"ratelimit-reset", b"%d" % seconds),
+            )
+        )
         if wait:
-            headers["retry-after"] = str(ceil(wait))
-            await _refusal(scope, limit, wait, headers)(scope, receive, send)
+            await _refusal(scope, limit, wait)(scope, receive, send)
             return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(headers)
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
+        await self._app(scope, receive, send)
 
 
 def _caller(scope: Scope) -> str:
@@ -85,7 +84,7 @@ def _caller(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _refusal(scope: Scope, limit: int, wait: float, headers: dict[str, str]) -> Response:
+def _refusal(scope: Scope, limit: int, wait: float) -> Response:
     shape = {
         **problem_of(
             "too-many-requests",
@@ -96,7 +95,7 @@ def _refusal(scope: Scope, limit: int, wait: float, headers: dict[str, str]) -> 
         "status": 429,
         "instance": scope.get("state", {}).get("request_id"),
     }
-    return Response(orjson.dumps(shape), 429, headers, PROBLEM)
+    return Response(orjson.dumps(shape), 429, {"retry-after": str(ceil(wait))}, PROBLEM)
 
 
 class Origins:
@@ -116,13 +115,14 @@ class Origins:
         leave = {"access-control-allow-origin": origin, "vary": "Origin"}
         if scope["method"] == "OPTIONS":
             leave |= {
+                "vary": "Origin, Access-Control-Request-Headers",
                 "access-control-allow-methods": "GET, POST, PUT, PATCH, DELETE",
-                "access-control-allow-headers": _HEADERS,
+                "access-control-allow-headers": _allowed_headers(scope),
                 "access-control-max-age": "600",
             }
             await Response(status_code=204, headers=leave)(scope, receive, send)
             return
-        leave["access-control-expose-headers"] = "etag, x-request-id, retry-after"
+        leave["access-control-expose-headers"] = ", ".join(_READ_BY_PAGES)
 
         async def send_with_leave(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -132,4 +132,21 @@ class Origins:
         await self._app(scope, receive, send_with_leave)
 
 
-_HEADERS = "authorization, content-type, idempotency-key, if-match, last-event-id, x-csrf-token"
+def _allowed_headers(scope: Scope) -> str:
+    """Return the headers that a page may send; those of OpenAI's clients have many names."""
+    wanted = Headers(scope=scope).get("access-control-request-headers", "").lower().split(",")
+    theirs = [name.strip() for name in wanted if _OF_OPENAI.fullmatch(name.strip())]
+    return ", ".join((*_SENT_BY_PAGES, *theirs[:_MAX_OF_OPENAI]))
+
+
+_OF_OPENAI = re.compile(r"x-stainless-[a-z-]{1,40}")
+_MAX_OF_OPENAI = 30
+_SENT_BY_PAGES = (
+    *("authorization", "content-type", "x-api-key", "x-csrf-token"),
+    *("idempotency-key", "if-match", "last-event-id"),
+    *("mcp-protocol-version", "mcp-session-id"),
+)
+_READ_BY_PAGES = (
+    *("etag", "idempotency-replayed", "location", "mcp-session-id", "retry-after", "x-request-id"),
+    *("ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"),
+)

@@ -34,6 +34,7 @@ from asterism.api.mcp_tools import (
     constellation_label,
     is_failure,
 )
+from asterism.app.home import agents_of
 from asterism.errors import AsterismError, InvalidInput, NotAllowed, NotFound
 from asterism.memory.blocks import SHARED_BY_ALL, VisibleBlock
 from asterism.times import iso_text
@@ -223,8 +224,14 @@ class _Served:
 
     async def _blocks(self, scope: ToolScope) -> list[tuple[str, VisibleBlock]]:
         """Return all blocks that are offered, each with its URI."""
-        names = {agent.name for agent in await scope.list_agents()}
         blocks: list[tuple[str, VisibleBlock]] = []
+        if agents_of(scope.home):
+            # Their token is for some agents: a block of all is one of each of these.
+            for agent in await scope.list_agents():
+                seen_by_agent = await scope.home.blocks.list(agent.id)
+                blocks += [(block_uri(agent.name, seen.name), seen) for seen in seen_by_agent]
+            return blocks
+        names = {agent.name for agent in await scope.list_agents()}
         for seen in await scope.home.blocks.list(None):
             owner = None if seen.owner_name in (None, SHARED_BY_ALL) else seen.owner_name
             if owner is None or owner in names:
@@ -367,6 +374,8 @@ class _Served:
             return [each.name for each in await scope.list_agents()]
         if argument != "label":
             raise MCPError(types.INVALID_PARAMS, f"{uri} has no argument {argument[:80]!r}.")
+        if uri == SHARED_BLOCK and agents_of(scope.home):
+            return []
         if uri == SHARED_BLOCK:
             blocks = await scope.home.blocks.list(None)
             return [seen.block.label for seen in blocks if seen.owner_name == SHARED_BY_ALL]

@@ -78,6 +78,20 @@ class _Chat(_Arguments):
     )
 
 
+class _SendToGroup(_Arguments):
+    group: str = Field(description="The group, by its name or id.", min_length=1)
+    message: str = Field(description="What to say to the group.", min_length=1)
+    external_id: str | None = Field(
+        None,
+        description="An id of your own for this message; the same id again is the same message.",
+        min_length=1,
+        max_length=200,
+    )
+    wait_seconds: float | None = Field(
+        None, description="As in chat_with_agent.", gt=0, le=_MAX_WAIT
+    )
+
+
 class _GetMemory(_Arguments):
     agent: AgentArgument = None
     block: str | None = Field(None, description="Only this block, by its label, such as `human`.")
@@ -369,6 +383,36 @@ async def _chat(scope: ToolScope, arguments: _Chat, report: Report) -> _AnswerSh
     )
 
 
+async def _send_to_group(scope: ToolScope, arguments: _SendToGroup, report: Report) -> _AnswerShape:
+    group = await scope.home.groups.get(arguments.group)
+    hidden = [member for member in group.members if not scope.offers(member.agent_id)]
+    if scope.agents and (hidden or not group.members):
+        raise NotAllowed(
+            f"Only some agents are offered here, and {group.name} has other members. Use "
+            "chat_with_agent. Nothing was sent."
+        )
+    _check_message(arguments.message)
+    external_id = arguments.external_id or new_id("mcp")
+    key = f"mcp:{group.id}:{external_id}"
+    async with aclosing(
+        scope.home.groups.stream(group.name, arguments.message, external_id=key)
+    ) as signals:
+        last = await _follow(signals, group.name, report, arguments.wait_seconds)
+    if last is None:
+        receipt = await scope.home.groups.send(group.name, arguments.message, external_id=key)
+        state, text, turn_id = "working", "", receipt.turn_id
+    else:
+        state, text, turn_id = last.data["state"], last.data["text"], last.turn_id
+    return _AnswerShape(
+        agent=group.name,
+        state=state,
+        text=text,
+        external_id=external_id,
+        turn_id=turn_id,
+        approvals=[],
+    )
+
+
 def _check_message(text: str) -> None:
     """Refuse what would decide an approval: a client may have been allowed to talk and no more."""
     answer = Message("", (text,)).answer
@@ -639,6 +683,18 @@ TOOLS: tuple[ServedTool, ...] = (
         _AnswerShape,
         _chat,
         # An agent may do whatever its own tools do.
+        destroys=True,
+        open_world=True,
+    ),
+    ServedTool(
+        "send_to_group",
+        "Send a message to a group",
+        "Send a message to a group of agents and wait for its answer: members vote, work in stages "
+        "or are chosen, as the group's pattern says. The states and external_id are those of "
+        "chat_with_agent.",
+        _SendToGroup,
+        _AnswerShape,
+        _send_to_group,
         destroys=True,
         open_world=True,
     ),

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
+from asterism.api.endpoints import send_while_valid
 from asterism.app.home import actor_of
 from asterism.errors import ConfigError
 
@@ -90,7 +91,12 @@ class McpApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         manager = await self._started()
-        await manager.handle_request({**scope, "user": _caller(scope)}, receive, send)
+        known = {**scope, "user": _caller(scope)}
+
+        async def answer(send: Send) -> None:
+            await manager.handle_request(known, receive, send)
+
+        await send_while_valid(scope, send, answer)
 
     async def _started(self) -> StreamableHTTPSessionManager:
         async with self._starting:
@@ -133,8 +139,10 @@ def _caller(scope: Scope) -> Any:
     from mcp.server.auth.provider import AccessToken
 
     actor = actor_of(scope["state"]["home"])
+    # However it was sent: as a bearer token, as x-api-key or as the cookie of the web page.
+    secret: str | None = scope["state"].get("secret")
     given = b"".join(value for name, value in scope["headers"] if name == b"authorization")
-    digest = hashlib.sha256(given).hexdigest()
+    digest = hashlib.sha256(given if secret is None else secret.encode()).hexdigest()
     token = AccessToken(token="", client_id=f"{actor.kind}:{actor.id}", scopes=[], subject=digest)
     return AuthenticatedUser(token)
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import orjson
 from pydantic import BaseModel, ValidationError
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from asterism.api.endpoints import read_body
+from asterism.api.endpoints import EventStream, read_body
 from asterism.api.openai_answers import (
     WAITS,
     ChatStream,
@@ -57,6 +59,7 @@ from asterism.records import dataclass
 from asterism.telemetry.redaction import redact
 from asterism.turns.runtime import last_signal
 from asterism.types.agents import image
+from asterism.types.groups import GroupRecord
 from asterism.types.turns import (
     AnswerText,
     Message,
@@ -70,9 +73,14 @@ from asterism.types.turns import (
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import Message as ASGIMessage
 
     from asterism.app.agents import Agent
+    from asterism.app.groups import Group
     from asterism.app.home import Home
+
+_log = logging.getLogger(__name__)
 
 _MAX_BODY = 64 * 1024 * 1024
 _REPEAT = 60.0
@@ -106,6 +114,12 @@ def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]], *metho
             return await endpoint(request)
         except AsterismError as error:
             return _error_response(error)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        except Exception:  # noqa: BLE001 - whatever goes wrong, a client is told in its language
+            own = getattr(request.state, "request_id", "")
+            _log.exception("request %s to %s failed", own, request.url.path)
+            return JSONResponse(_fault(own), 500, {"x-should-retry": "false"})
 
     return Route(path, guarded, methods=list(methods))
 
@@ -148,11 +162,78 @@ def _error(error: AsterismError) -> tuple[int, Shape]:
     return status, {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
+def _fault(request_id: str) -> Shape:
+    """Return the body of an answer to a request in which something of ours went wrong."""
+    message = (
+        "Something went wrong that should not, and nothing that was confirmed is lost. The log "
+        f"has it under request {request_id}."
+    )
+    return {"error": {"message": message, "type": "server_error", "param": None, "code": "error"}}
+
+
 def _error_response(error: AsterismError) -> JSONResponse:
     status, body = _error(error)
     # A client tries again by itself where that may help, and nowhere else.
     again = "true" if isinstance(error, StoreUnavailable) else "false"
     return JSONResponse(body, status, {"x-should-retry": again})
+
+
+class OpenAIErrors:
+    """ASGI middleware: tells what was refused on the way to this API as OpenAI does.
+
+    What stands in front of every API, such as authentication and the limit of requests, refuses
+    with problem+json, which no client of OpenAI's can read.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Make it; `app` is what comes behind it."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and its answer back."""
+        begun: ASGIMessage | None = None
+        body = b""
+
+        async def send_translated(message: ASGIMessage) -> None:
+            nonlocal begun, body
+            if message["type"] == "http.response.start":
+                kind = dict(message["headers"]).get(b"content-type", b"")
+                if kind.startswith(_PROBLEM):
+                    begun = message
+                    return
+            elif begun is not None and message["type"] == "http.response.body":
+                body += message.get("body", b"")
+                if message.get("more_body"):
+                    return
+                said = orjson.dumps(_error_of_problem(orjson.loads(body), begun["status"]))
+                headers = [
+                    (name, value)
+                    for name, value in begun["headers"]
+                    if name not in (b"content-type", b"content-length")
+                ]
+                length = str(len(said)).encode()
+                headers += [(b"content-type", b"application/json"), (b"content-length", length)]
+                await send({**begun, "headers": headers})
+                message = {"type": "http.response.body", "body": said}
+            await send(message)
+
+        await self._app(scope, receive, send_translated)
+
+
+_PROBLEM = b"application/problem+json"
+_PROBLEM_KINDS = {
+    401: ("invalid_request_error", "invalid_api_key"),
+    429: ("requests", "rate_limit_exceeded"),
+}
+
+
+def _error_of_problem(problem: Shape, status: int) -> Shape:
+    """Return a problem as OpenAI would tell it."""
+    kind, code = _PROBLEM_KINDS.get(
+        status, ("server_error" if status >= 500 else "invalid_request_error", problem["type"])
+    )
+    message = problem.get("detail") or problem["title"]
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 async def _nothing_there(request: Request) -> Response:
@@ -165,7 +246,7 @@ async def _nothing_there(request: Request) -> Response:
 # -- models ----------------------------------------------------------------------------------------
 
 
-def _model_shape(agent: Agent) -> Shape:
+def _model_shape(agent: Agent | Group) -> Shape:
     return {
         "id": agent.name,
         "object": "model",
@@ -176,8 +257,9 @@ def _model_shape(agent: Agent) -> Shape:
 
 async def _list_models(request: Request) -> Response:
     home: Home = request.state.home
-    # Groups of agents will be models, too.
     models = [_model_shape(agent) for agent in await home.agents.list()]
+    if home.may_use("groups.get"):  # else they could be named, and not be asked
+        models += [_model_shape(group) for group in await home.groups.list()]
     return JSONResponse({"object": "list", "data": models})
 
 
@@ -187,11 +269,16 @@ async def _get_model(request: Request) -> Response:
     )
 
 
-async def _agent(home: Home, name: str) -> Agent:
+async def _agent(home: Home, name: str) -> Agent | Group:
+    """Return the agent or the group that a model names."""
     try:
         return await home.agents.get(name)
     except NotFound as error:
-        raise _NoModel(error.reason) from None
+        missing = error
+    if home.may_use("groups.get"):
+        with contextlib.suppress(NotFound):
+            return await home.groups.get(name)
+    raise _NoModel(missing.reason) from None
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -221,7 +308,7 @@ def _validated(kind: type[B], body: Shape) -> B:
         raise UnacceptableField(f"{param} is not valid: {fault['msg']}.", param) from None
 
 
-def _external_id(request: Request, agent: Agent, body: Shape) -> tuple[str, float | None]:
+def _external_id(request: Request, agent: Agent | Group, body: Shape) -> tuple[str, float | None]:
     """Return what tells a request from others, and for how long it is the same one."""
     parts = [agent.id.encode(), request.url.path.encode(), body_digest_parts(body)]
     key = request.headers.get("idempotency-key", "")
@@ -244,7 +331,7 @@ class _TurnRequest:
 
 async def _ask(
     request: Request,
-    agent: Agent,
+    agent: Agent | Group,
     asked: ChatRequest | ResponseRequest,
     body: Shape,
     conversation: ClientConversation,
@@ -255,7 +342,7 @@ async def _ask(
     message, results = conversation.message, conversation.results
     if message is None:
         turn_id, by_key = _results_of(results)
-        return await _go_on(home, turn_id, by_key)
+        return await _go_on(home, agent, turn_id, by_key)
     if (decided := await _decision(home, message)) is not None:
         return decided
     if results:
@@ -263,6 +350,8 @@ async def _ask(
         with contextlib.suppress(NotFound, Conflict, UnacceptableField):
             await home.turns.submit_results(*_results_of(results))
     external_id, repeat = _external_id(request, agent, body)
+    if isinstance(agent, GroupRecord):
+        return _ask_group(home, agent, asked, message, external_id, repeat)
     history = await _unknown(home, agent, conversation.exchanges)
     signals = home.agents.stream(
         agent.id,
@@ -272,6 +361,34 @@ async def _ask(
         images=message.images,
         schema=asked.answer_schema(),
         client=client_request(asked, conversation, history),
+    )
+    return _TurnRequest(signals, 0)
+
+
+def _ask_group(
+    home: Home,
+    group: GroupRecord,
+    asked: ChatRequest | ResponseRequest,
+    message: ClientMessage,
+    external_id: str,
+    repeat: float | None,
+) -> _TurnRequest:
+    """Hand in a message to a group, whose members remember what was said before."""
+    if asked.answer_schema() is not None:
+        raise UnacceptableField(
+            "A group answers in words: the form of its answer cannot be asked for.",
+            "response_format",
+        )
+    if asked.tools:
+        raise UnacceptableField(
+            "Members of a group use their own tools: a group takes no tools of a client.", "tools"
+        )
+    signals = home.groups.stream(
+        group.name,
+        message.text or "(an image)",
+        external_id=external_id,
+        repeat_seconds=repeat,
+        images=message.images,
     )
     return _TurnRequest(signals, 0)
 
@@ -293,7 +410,9 @@ def _results_of(results: dict[str, str]) -> tuple[str, dict[str, str]]:
     return turns.pop(), by_key
 
 
-async def _go_on(home: Home, turn_id: str, results: dict[str, str]) -> _TurnRequest:
+async def _go_on(
+    home: Home, agent: Agent | Group, turn_id: str, results: dict[str, str]
+) -> _TurnRequest:
     """Let a turn go on with the results of the calls that it left to the client."""
     try:
         turn = await home.turns.parts(turn_id)
@@ -301,6 +420,10 @@ async def _go_on(home: Home, turn_id: str, results: dict[str, str]) -> _TurnRequ
         raise UnacceptableField(
             f"No call waits for these results: there is no turn {turn_id}.", "tool_call_id"
         ) from None
+    if turn.agent_id != agent.id:
+        raise UnacceptableField(
+            f"The results are for a call that another agent than {agent.name} made.", "model"
+        )
     part = turn.part_of_call(next(iter(results)))
     return _TurnRequest(home.turns.stream_results(turn_id, results), part + 1)
 
@@ -411,14 +534,14 @@ async def _chat(request: Request) -> Response:
     options = asked.stream_options
     with_usage = options is not None and options.include_usage
     chunks = ChatStream(agent.name, int(time.time()), with_usage=with_usage)
-    return await _streamed(home, agent.name, turn, chunks)
+    return await _streamed(request, agent.name, turn, chunks)
 
 
 # -- streams ---------------------------------------------------------------------------------------
 
 
 async def _streamed(
-    home: Home, model: str, turn: _TurnRequest, events: ChatStream | ResponseStream
+    request: Request, model: str, turn: _TurnRequest, events: ChatStream | ResponseStream
 ) -> Response:
     """Return the signals of a turn as server-sent events.
 
@@ -430,9 +553,10 @@ async def _streamed(
     except BaseException:
         await feed.close()
         raise
-    pieces = _events(home, model, turn.part, feed, first, events)
+    own = getattr(request.state, "request_id", "")
+    pieces = _events(request.state.home, model, turn.part, feed, first, events, own)
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    return StreamingResponse(pieces, 200, headers, "text/event-stream")
+    return EventStream(pieces, 200, headers, "text/event-stream")
 
 
 class _Feed:
@@ -467,12 +591,17 @@ async def _events(
     feed: _Feed,
     first: Signal | None,
     events: ChatStream | ResponseStream,
+    request_id: str,
 ) -> AsyncIterator[bytes]:
     try:
         async for event in _shapes(home, model, part, feed, first, events):
             yield _sse(event) if event is not None else b": the turn is under way\n\n"
     except AsterismError as error:
         yield _sse(_error(error)[1])
+        return
+    except Exception:  # noqa: BLE001 - as for answers that are not streamed
+        _log.exception("a streamed answer of %s failed", model)
+        yield _sse(_fault(request_id))
         return
     finally:
         # Whoever has gone away cancels this, and the watch is ended all the same.
@@ -534,7 +663,7 @@ async def _respond(request: Request) -> Response:
     echo = _echo(asked, body)
     if asked.stream:
         stream = ResponseStream(agent.name, int(time.time()), echo)
-        return await _streamed(home, agent.name, turn, stream)
+        return await _streamed(request, agent.name, turn, stream)
     answer = await _answer(home, agent.name, await _last_signal(turn), turn.part)
     return JSONResponse(response_shape(_checked(answer), echo))
 
@@ -562,7 +691,7 @@ def _echo(asked: ResponseRequest, body: Shape) -> Shape:
     return echo
 
 
-async def _check_previous(home: Home, agent: Agent, response_id: str) -> None:
+async def _check_previous(home: Home, agent: Agent | Group, response_id: str) -> None:
     """Raise unless a response is of this agent, and of those that the actor may see."""
     turn_id, _ = _turn_of(response_id, "previous_response_id")
     try:
@@ -598,7 +727,7 @@ async def _get_response(request: Request) -> Response:
     turn_id, part = _turn_of(response_id, "response_id")
     try:
         turn = await home.turns.parts(turn_id)
-        agent = await home.agents.get(turn.agent_id)
+        agent = await _agent(home, turn.agent_id)
     except NotFound:
         raise _no_response(response_id, "response_id") from None
     if part >= len(turn.parts):

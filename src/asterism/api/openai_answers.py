@@ -15,8 +15,8 @@ BEGINS_AGAIN = "\n\n(The model was interrupted. The answer begins again:)\n\n"
 """What stands between words that do not count any more and those that do."""
 WAITS = "I cannot go on until somebody decides this:"
 """How the answer of a turn begins that waits for an approval."""
-_CALL_ID = re.compile(r"call_([0-9a-z]+)_(\d+)_(\d+)")
-_RESPONSE_ID = re.compile(r"resp_([0-9a-z]+)(?:_(\d+))?")
+_CALL_ID = re.compile(r"call_([0-9a-z]{1,64})_([0-9]{1,6})_([0-9]{1,6})")
+_RESPONSE_ID = re.compile(r"resp_([0-9a-z]{1,64})(?:_([0-9]{1,6}))?")
 
 
 # -- ids -------------------------------------------------------------------------------------------

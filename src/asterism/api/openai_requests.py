@@ -321,8 +321,11 @@ def _chosen(
     if isinstance(choice, dict) and choice.get("type") == "function":
         return tuple(tools), _named(choice)
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
-        allowed = choice.get("allowed_tools") or choice
-        names = {_named(tool) for tool in allowed.get("tools") or ()}
+        allowed = _object(choice.get("allowed_tools") or choice)
+        listed: Any = allowed.get("tools") or []
+        if not isinstance(listed, list):
+            _refuse("tool_choice", "tools of allowed_tools is a list of tools.")
+        names = {_named(tool) for tool in cast("list[Any]", listed)}
         kept = tuple(tool for tool in tools if tool["function"]["name"] in names)
         return kept, "required" if kept and allowed.get("mode") == "required" else "auto"
     _refuse("tool_choice", f"{choice!r} is not a valid choice. Use auto, none or required.")
@@ -466,7 +469,10 @@ def body_digest_parts(body: Mapping[str, Any]) -> bytes:
     """Return what of a request's body tells it from another request."""
     without = ("stream", "stream_options")
     kept = {name: value for name, value in body.items() if name not in without}
-    return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
+    try:
+        return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # it reads deeper than it writes
+        raise UnacceptableField("The request is nested too deeply.") from None
 
 
 def client_request(

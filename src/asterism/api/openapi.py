@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from asterism.api.endpoints import EVENTS, JSON, PROBLEM, STATUS, ApiEndpoint, NoQuery
+from asterism.api.endpoints import EVENTS, JSON, OPEN, PROBLEM, STATUS, ApiEndpoint, NoQuery
 from asterism.api.shapes import Schema, Shapes
 from asterism.version import __version__
 
@@ -41,6 +41,7 @@ _MEANINGS = {
     500: "Something went wrong in the server.",
     503: "The store cannot be reached.",
 }
+_SERVER = "server"
 _FILE: Schema = {"type": "string", "format": "binary"}
 _UPLOADS: dict[str, Schema] = {
     "PUT": {"application/octet-stream": {"schema": _FILE}},
@@ -55,6 +56,55 @@ _UPLOADS: dict[str, Schema] = {
     },
 }
 """What a request that brings files has as its body."""
+_DESCRIPTION = """\
+The native API: the nouns and verbs of a home, as JSON. Beside it, the server has
+
+- `/openai/v1`, which speaks the API of OpenAI, and `/mcp`, a server of the Model Context Protocol:
+  each is as its own specification says;
+- `POST /api/call`, by which `Asterism.connect` and `asterism --url` call verbs by their names:
+  lines of JSON between programs of the same release, for tokens of the owner without limits.
+
+A list has `next` while there is more; where a summary says that a list is whole, `next` is null.
+"""
+_PROBES: dict[str, tuple[str, str, Schema]] = {
+    "/health": (
+        "Return how the server does; 503 if it cannot work.",
+        JSON,
+        {
+            "type": "object",
+            "properties": {
+                "status": {"enum": ["ok", "troubled", "failing"]},
+                "version": {"type": "string"},
+                "store": {"enum": ["sqlite", "postgresql"]},
+                "agents": {"type": ["integer", "null"]},
+                "waiting": {
+                    "type": ["integer", "null"],
+                    "description": "Messages that wait for an answer.",
+                },
+                "problems": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["agents", "problems", "status", "store", "version", "waiting"],
+            "additionalProperties": False,
+        },
+    ),
+    "/ready": (
+        "Tell whether requests may be sent here; 503 if not, as while the server stops.",
+        JSON,
+        {
+            "type": "object",
+            "properties": {"ready": {"type": "boolean"}},
+            "required": ["ready"],
+            "additionalProperties": False,
+        },
+    ),
+    "/metrics": (
+        "Return what is counted and measured, as Prometheus or OpenMetrics text.",
+        "text/plain",
+        {"type": "string"},
+    ),
+}
+"""What stands beside the endpoints and needs no token: its summary, its media type and what it
+answers."""
 _SUCCESS = {200: "Done.", 201: "Created.", 202: "Accepted.", 204: "Done."}
 
 
@@ -65,19 +115,37 @@ def document(endpoints: Sequence[ApiEndpoint], prefix: str = "/api") -> dict[str
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for one in endpoints:
         paths[f"{prefix}{one.path}"][one.method.lower()] = _operation(one, shapes)
+    for path in _PROBES:
+        paths[path]["get"] = _probe(path)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "asterism",
             "version": __version__,
             "summary": "A self-hosted home for long-lived AI agents.",
+            "description": _DESCRIPTION,
         },
         "security": [{"token": []}],
-        "tags": [{"name": tag} for tag in sorted({one.tag for one in endpoints})],
+        "tags": [{"name": tag} for tag in sorted({_SERVER, *(one.tag for one in endpoints)})],
         "paths": dict(paths),
         "components": {
             "schemas": dict(sorted(shapes.components.items())),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _probe(path: str) -> dict[str, Any]:
+    summary, media, schema = _PROBES[path]
+    answers = {200: "Done.", **({503: "It cannot work now."} if media == JSON else {})}
+    return {
+        "operationId": path.strip("/"),
+        "summary": summary,
+        "tags": [_SERVER],
+        "security": [],
+        "responses": {
+            str(status): {"description": said, "content": {media: {"schema": schema}}}
+            for status, said in answers.items()
         },
     }
 
@@ -91,6 +159,8 @@ def _operation(one: ApiEndpoint, shapes: Shapes) -> dict[str, Any]:
         "parameters": [*_parameters(one, shapes)],
         "responses": _responses(one, shapes),
     }
+    if one.verb == OPEN:
+        operation["security"] = []
     if one.body is not None:
         schema = _model(one.body, shapes)
         required = any(field.is_required() for field in one.body.model_fields.values())
@@ -116,13 +186,29 @@ def _parameters(one: ApiEndpoint, shapes: Shapes) -> Iterable[dict[str, Any]]:
         for name, part in schema["properties"].items():
             required = name in schema.get("required", ())
             yield {"name": name, "in": "query", "required": required, "schema": part}
-    if (one.edits and one.method not in ("GET", "POST")) or one.path.endswith("/edits"):
+    if one.conditional:
         yield {
             "name": "if-match",
             "in": "header",
             "required": False,
             "schema": {"type": "string"},
             "description": "The ETag of the state that is changed.",
+        }
+    if one.keyed:
+        yield {
+            "name": "idempotency-key",
+            "in": "header",
+            "required": False,
+            "schema": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 200,
+                "pattern": "^[!-~]([ -~]*[!-~])?$",
+            },
+            "description": (
+                "A key of yours for this request, such as a UUID. The same request again with the "
+                "same key and token is answered as before within 24 hours, and not done again."
+            ),
         }
     if one.media == EVENTS and one.method == "GET":
         yield {
@@ -214,7 +300,7 @@ def _section(path: str, method: str, operation: dict[str, Any], doc: dict[str, A
         body = f"<p>Body</p><pre>{escape(_outline(doc['components']['schemas'][ref]))}</pre>"
     return (
         f'<details><summary><span class="method">{method.upper()}</span> <code>{escape(path)}'
-        f'</code> <span class="verb">{escape(operation["x-verb"])}</span><br>'
+        f'</code> <span class="verb">{escape(operation.get("x-verb", ""))}</span><br>'
         f"{escape(operation['summary'])}</summary><table>{rows}</table>{body}</details>"
     )
 

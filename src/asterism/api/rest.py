@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import orjson
 from pydantic import BeforeValidator, Field
 from starlette.datastructures import UploadFile
+from starlette.responses import Response
 
+from asterism.api.auth import is_loopback, is_own_origin, session_cookie
 from asterism.api.endpoints import (
     ENDPOINTS,
     EVENTS,
+    JSON,
+    OPEN,
     ApiCall,
     Body,
+    EventStream,
     Paging,
+    PositionPaging,
     bounded,
+    check_length,
     check_unchanged,
     endpoint,
     events_of,
+    is_conditional,
 )
-from asterism.api.shapes import ANY, Shape, list_of
-from asterism.app.authentication import AccessToken
+from asterism.api.shapes import ANY, ItemsOf, Shape, list_of
+from asterism.app.alerts import Alert
+from asterism.app.authentication import AccessToken, Caller
+from asterism.app.backups import Backup, BackupReport
 from asterism.app.configuration import ConfigCheck
+from asterism.app.constellations import Constellation
 from asterism.app.home import HomeStatus
+from asterism.app.keys import StoredKey
+from asterism.app.people import Room
+from asterism.app.sources import MAX_UPLOAD
 from asterism.config.load import Reload
-from asterism.errors import InvalidInput, NotFound
+from asterism.errors import InvalidInput, NotAllowed, NotFound
 from asterism.memory.forgetting import ForgetReceipt, Forgetting
 from asterism.memory.schemas import read_schema
+from asterism.store.messages import archived_agent
 from asterism.store.passages import PassageEdit
+from asterism.turns.turn import id_at
 from asterism.types.agents import (
     AgentRecord,
     Halt,
@@ -37,8 +55,10 @@ from asterism.types.agents import (
     RegisteredTool,
     Schedule,
     Trust,
+    now_ms,
 )
 from asterism.types.documents import DocumentSource, SourceDocument
+from asterism.types.groups import GroupEvent
 from asterism.types.memory import (
     Append,
     Block,
@@ -71,6 +91,7 @@ from asterism.types.turns import (
     PastMessage,
     Receipt,
     Replay,
+    ToolResult,
     TurnRecord,
     Usage,
 )
@@ -80,12 +101,16 @@ from asterism.views import (
     agent_names,
     approval_details_view,
     approval_view,
+    blame_view,
     block_view,
+    cap_view,
     context_view,
     entry_view,
     event_view,
     grant_view,
+    group_view,
     health_view,
+    mcp_server_view,
     outcome_view,
     person_names,
     rule_view,
@@ -97,7 +122,12 @@ from asterism.views import (
     view,
 )
 
+if TYPE_CHECKING:
+    from asterism.app import Asterism
+
 __all__ = ["ENDPOINTS"]
+
+JSON_LINES = "application/x-ndjson"
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(max_length=1_000_000)]
@@ -174,6 +204,25 @@ def _paged(items: Sequence[Any], paging: Paging) -> dict[str, Any]:
     return _page(rest, paging.limit, str(start + paging.limit))
 
 
+def _page_by(
+    found: Sequence[Any],
+    query: Any,
+    position: Callable[[Any], str],
+    shape: Callable[[Any], Any] = view,
+) -> dict[str, Any]:
+    """Return a page of items of which one more was read than are wanted.
+
+    Args:
+        found: The items.
+        query: What was asked for, with its `limit`.
+        position: Returns what the next page goes on from, which stays true while rows come and go.
+        shape: Returns an item as JSON.
+    """
+    shown = found[: query.limit]
+    more = position(shown[-1]) if len(found) > query.limit else None
+    return {"items": [shape(item) for item in shown], "next": more}
+
+
 def _moment(given: datetime | None) -> datetime | None:
     return given if given is None or given.tzinfo is not None else given.replace(tzinfo=UTC)
 
@@ -210,10 +259,18 @@ def _agent(agent: Any) -> dict[str, Any]:
     return {**view(agent), "model_in_use": agent.model_in_use}
 
 
-@endpoint("GET", "/agents", "agents.list", query=Paging, answer=list_of(AGENT))
+class AgentsQuery(Paging):
+    """Which agents."""
+
+    archived: bool = Field(
+        default=False, description="The archived ones, instead of those at work."
+    )
+
+
+@endpoint("GET", "/agents", "agents.list", query=AgentsQuery, answer=list_of(AGENT))
 async def list_agents(call: ApiCall) -> Any:
     """List the agents by name."""
-    page = _paged(await call.home.agents.list(), call.query)
+    page = _paged(await call.home.agents.list(archived=call.query.archived), call.query)
     return {**page, "items": [_agent(agent) for agent in page["items"]]}
 
 
@@ -232,12 +289,19 @@ async def get_agent(call: ApiCall) -> Any:
     return _agent(await call.home.agents.get(call.path["agent"]))
 
 
-@endpoint("PATCH", "/agents/{agent}", "agents.edit", body=AgentChange, answer=AGENT, edits=True)
+@endpoint(
+    "PATCH",
+    "/agents/{agent}",
+    "agents.edit",
+    body=AgentChange,
+    answer=AGENT,
+    edits=True,
+    conditional=True,
+)
 async def edit_agent(call: ApiCall) -> Any:
     """Change an agent from its next turn on."""
     change: AgentChange = call.body
-    agent = await call.home.agents.get(call.path["agent"])
-    check_unchanged(call, _agent(agent))
+    agent, version = await _unchanged_agent(call)
     return _agent(
         await call.home.agents.edit(
             agent,
@@ -246,7 +310,7 @@ async def edit_agent(call: ApiCall) -> Any:
             system=change.system,
             tools=change.tools,
             all_tools=change.all_tools,
-            version=agent.version if call.header("if-match") else None,
+            version=version,
         )
     )
 
@@ -257,12 +321,32 @@ async def clone_agent(call: ApiCall) -> Any:
     return _agent(await call.home.agents.clone(call.path["agent"], call.body.name))
 
 
-@endpoint("DELETE", "/agents/{agent}", "agents.delete")
+@endpoint("POST", "/agents/{agent}/archive", "agents.archive", answer=AGENT, conditional=True)
+async def archive_agent(call: ApiCall) -> Any:
+    """Let an agent rest: it takes no turns until it is unarchived; its memory stays."""
+    agent, version = await _unchanged_agent(call)
+    return _agent(await call.home.agents.archive(agent, version=version))
+
+
+@endpoint("POST", "/agents/{agent}/unarchive", "agents.unarchive", answer=AGENT, conditional=True)
+async def unarchive_agent(call: ApiCall) -> Any:
+    """Put an archived agent back to work."""
+    agent, version = await _unchanged_agent(call)
+    return _agent(await call.home.agents.unarchive(agent, version=version))
+
+
+@endpoint("DELETE", "/agents/{agent}", "agents.delete", conditional=True)
 async def delete_agent(call: ApiCall) -> None:
     """Take an agent out of service; its journal stays."""
+    agent, version = await _unchanged_agent(call)
+    await call.home.agents.delete(agent, version=version)
+
+
+async def _unchanged_agent(call: ApiCall) -> tuple[Any, int | None]:
+    """Return the agent of a request, and the version that it must have if there is If-Match."""
     agent = await call.home.agents.get(call.path["agent"])
     check_unchanged(call, _agent(agent))
-    await call.home.agents.delete(agent)
+    return agent, agent.version if is_conditional(call) else None
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -308,19 +392,34 @@ def _options(call: ApiCall) -> dict[str, Any]:
         raise InvalidInput(
             "images must be base64 texts of PNG, JPEG, GIF or WebP files. Nothing was stored."
         ) from None
-    external = message.external_id or call.header("idempotency-key")
-    return {"external_id": external, "images": images, "schema": message.json_schema}
+    return {"external_id": _external_id(call), "images": images, "schema": message.json_schema}
+
+
+def _external_id(call: ApiCall) -> str | None:
+    """Return the id of a message: as its sender gives it, or else by the key of the request."""
+    external, key = call.body.external_id, call.header("idempotency-key")
+    if external is not None or key is None:
+        return external
+    return f"{call.request.state.token.id}:{key}"  # a key stands for a request of one token
 
 
 @endpoint(
-    "POST", "/agents/{agent}/messages", "agents.send", body=NewMessage, answer=Receipt, status=202
+    "POST",
+    "/agents/{agent}/messages",
+    "agents.send",
+    body=NewMessage,
+    answer=Receipt,
+    status=202,
+    repeatable=True,
 )
 async def send_message(call: ApiCall) -> Any:
     """Hand in a message and return at once; it will be answered exactly once."""
     return await call.home.agents.send(call.path["agent"], call.body.text, **_options(call))
 
 
-@endpoint("POST", "/agents/{agent}/ask", "agents.ask", body=NewMessage, answer=ANSWER)
+@endpoint(
+    "POST", "/agents/{agent}/ask", "agents.ask", body=NewMessage, answer=ANSWER, repeatable=True
+)
 async def ask_agent(call: ApiCall) -> Any:
     """Hand in a message and wait for the answer."""
     agent = await call.home.agents.get(call.path["agent"])
@@ -332,20 +431,32 @@ async def ask_agent(call: ApiCall) -> Any:
 async def stream_message(call: ApiCall) -> Any:
     """Hand in a message and stream what happens in its turn."""
     agent = await call.home.agents.get(call.path["agent"])
-    return events_of(call.home.agents.stream(agent, call.body.text, **_options(call)))
+    if agent.archived_at_ms is not None:
+        raise archived_agent(agent.name)
+    signals = call.home.agents.stream(agent, call.body.text, **_options(call))
+    return await events_of(signals, patience=_FIRST_SIGNAL)
+
+
+_FIRST_SIGNAL = 1.0
+"""Seconds that are waited for the first signal of a message before the answer begins."""
 
 
 @endpoint("GET", "/agents/{agent}/events", "agents.watch", media=EVENTS)
 async def watch_agent(call: ApiCall) -> Any:
     """Stream what happens in all turns of an agent, from Last-Event-ID on."""
-    agent = await call.home.agents.get(call.path["agent"])
-    return events_of(call.home.agents.watch(agent, after=call.header("last-event-id")))
+    return await _watch(call, await call.home.agents.get(call.path["agent"]))
 
 
 @endpoint("GET", "/events", "agents.watch", media=EVENTS)
 async def watch_all(call: ApiCall) -> Any:
-    """Stream what happens in all turns of all agents, from Last-Event-ID on."""
-    return events_of(call.home.agents.watch(after=call.header("last-event-id")))
+    """Stream what happens in all turns of all agents and groups, from Last-Event-ID on."""
+    return await _watch(call, None)
+
+
+async def _watch(call: ApiCall, agent: Any) -> AsyncGenerator[bytes, None]:
+    after = call.header("last-event-id")
+    signals = call.home.agents.watch(agent, after=after)
+    return await events_of(signals, first_id="" if after else id_at(now_ms()))
 
 
 @endpoint(
@@ -365,10 +476,232 @@ async def import_messages(call: ApiCall) -> Any:
     return await call.home.agents.import_messages(call.path["agent"], messages)
 
 
+# -- groups ----------------------------------------------------------------------------------------
+
+GROUP_MEMBER = Shape(
+    "GroupMember",
+    None,
+    "An agent in a group.",
+    agent_id=str,
+    name=str,
+    role=Literal["supervisor", "specialist", "regular", "observer"],
+    domain=str,
+    capabilities=list[str],
+    weight=float,
+    active=bool,
+    since=int,
+)
+GROUP = Shape(
+    "Group",
+    None,
+    "Agents that answer together.",
+    id=str,
+    name=str,
+    pattern=str,
+    options=dict[str, Any],
+    description=str,
+    version=int,
+    created_at=int,
+    members=ItemsOf(GROUP_MEMBER),
+)
+
+
+class NewGroup(Body):
+    """A group that is to be made."""
+
+    name: Name
+    pattern: str = Field("round_robin", max_length=100)
+    options: dict[str, Any] = Field(default_factory=dict)
+    description: str = Field("", max_length=2_000)
+    members: list[Name] = Field(default_factory=list, max_length=200)
+
+
+class GroupChange(Body):
+    """What is changed of a group."""
+
+    name: Name | None = None
+    pattern: str | None = Field(None, max_length=100)
+    options: dict[str, Any] | None = None
+    description: str | None = Field(None, max_length=2_000)
+
+
+class NewMember(Body):
+    """What an agent is in a group; whatever is left out stays as it is for a member."""
+
+    agent: Name
+    role: Literal["supervisor", "specialist", "regular", "observer"] | None = None
+    domain: str | None = Field(None, max_length=200)
+    capabilities: list[Name] | None = Field(None, max_length=100)
+    weight: float | None = Field(None, ge=0, le=1_000)
+    active: bool | None = None
+
+
+class GroupMessage(Body):
+    """What is said to a group."""
+
+    text: SomeText
+    external_id: str | None = Field(
+        None, min_length=1, max_length=200, description="The same id again is the same message."
+    )
+
+
+class TranscriptQuery(PositionPaging):
+    """How much of a transcript: `limit` counts turns."""
+
+
+@endpoint("GET", "/groups", "groups.list", query=Paging, answer=list_of(GROUP))
+async def list_groups(call: ApiCall) -> Any:
+    """List the groups by name, with their members."""
+    page = _paged(await call.home.groups.list(), call.query)
+    return {**page, "items": [group_view(group) for group in page["items"]]}
+
+
+@endpoint("POST", "/groups", "groups.create", body=NewGroup, answer=GROUP, status=201, edits=True)
+async def create_group(call: ApiCall) -> Any:
+    """Create a group."""
+    new: NewGroup = call.body
+    return group_view(
+        await call.home.groups.create(
+            new.name,
+            pattern=new.pattern,
+            options=new.options,
+            description=new.description,
+            members=new.members,
+        )
+    )
+
+
+@endpoint("GET", "/groups/{group}", "groups.get", answer=GROUP, edits=True)
+async def get_group(call: ApiCall) -> Any:
+    """Return a group by its name or id."""
+    return group_view(await call.home.groups.get(call.path["group"]))
+
+
+@endpoint(
+    "PATCH",
+    "/groups/{group}",
+    "groups.edit",
+    body=GroupChange,
+    answer=GROUP,
+    edits=True,
+    conditional=True,
+)
+async def edit_group(call: ApiCall) -> Any:
+    """Change a group from its next turn on."""
+    change: GroupChange = call.body
+    group = await call.home.groups.get(call.path["group"])
+    check_unchanged(call, group_view(group))
+    return group_view(
+        await call.home.groups.edit(
+            group,
+            new_name=change.name,
+            pattern=change.pattern,
+            options=change.options,
+            description=change.description,
+            version=group.version if is_conditional(call) else None,
+        )
+    )
+
+
+@endpoint("DELETE", "/groups/{group}", "groups.delete", conditional=True)
+async def delete_group(call: ApiCall) -> None:
+    """Take a group out of service; its members stay."""
+    group = await call.home.groups.get(call.path["group"])
+    check_unchanged(call, group_view(group))
+    version = group.version if is_conditional(call) else None
+    await call.home.groups.delete(group, version=version)
+
+
+@endpoint("POST", "/groups/{group}/members", "groups.add_member", body=NewMember, answer=GROUP)
+async def add_group_member(call: ApiCall) -> Any:
+    """Add an agent to a group, or change what it is there."""
+    new: NewMember = call.body
+    return group_view(
+        await call.home.groups.add_member(
+            call.path["group"],
+            new.agent,
+            role=new.role,
+            domain=new.domain,
+            capabilities=new.capabilities,
+            weight=new.weight,
+            active=new.active,
+        )
+    )
+
+
+@endpoint("DELETE", "/groups/{group}/members/{agent}", "groups.remove_member")
+async def remove_group_member(call: ApiCall) -> None:
+    """Take an agent out of a group."""
+    await call.home.groups.remove_member(call.path["group"], call.path["agent"])
+
+
+@endpoint(
+    "POST",
+    "/groups/{group}/messages",
+    "groups.send",
+    body=GroupMessage,
+    answer=Receipt,
+    status=202,
+    repeatable=True,
+)
+async def send_group_message(call: ApiCall) -> Any:
+    """Hand in a message to a group and return at once; it will be answered exactly once."""
+    return await call.home.groups.send(
+        call.path["group"], call.body.text, external_id=_external_id(call)
+    )
+
+
+@endpoint(
+    "POST", "/groups/{group}/ask", "groups.ask", body=GroupMessage, answer=ANSWER, repeatable=True
+)
+async def ask_group(call: ApiCall) -> Any:
+    """Hand in a message to a group and wait for its answer."""
+    group = await call.home.groups.get(call.path["group"])
+    outcome = await call.home.groups.ask(group, call.body.text, external_id=_external_id(call))
+    return outcome_view(outcome, group.name)
+
+
+@endpoint("POST", "/groups/{group}/stream", "groups.stream", body=GroupMessage, media=EVENTS)
+async def stream_group_message(call: ApiCall) -> Any:
+    """Hand in a message to a group and stream its decisions and what members say."""
+    group = await call.home.groups.get(call.path["group"])
+    signals = call.home.groups.stream(group, call.body.text, external_id=_external_id(call))
+    return await events_of(signals, patience=_FIRST_SIGNAL)
+
+
+@endpoint("GET", "/groups/{group}/events", "groups.watch", media=EVENTS)
+async def watch_group(call: ApiCall) -> Any:
+    """Stream what happens in all turns of a group, from Last-Event-ID on."""
+    after = call.header("last-event-id")
+    group = await call.home.groups.get(call.path["group"])
+    signals = call.home.groups.watch(group, after=after)
+    return await events_of(signals, first_id="" if after else id_at(now_ms()))
+
+
+@endpoint(
+    "GET",
+    "/groups/{group}/transcript",
+    "groups.transcript",
+    query=TranscriptQuery,
+    answer=list_of(GroupEvent),
+)
+async def group_transcript(call: ApiCall) -> Any:
+    """Return what was said and decided in the latest turns of a group; each page oldest first."""
+    query: TranscriptQuery = call.query
+    events = await call.home.groups.transcript(
+        call.path["group"], limit=query.limit + 1, before=query.cursor
+    )
+    turns = list(dict.fromkeys(event.turn_id for event in events))
+    if len(turns) <= query.limit:
+        return {"items": view(events), "next": None}
+    shown = [event for event in events if event.turn_id != turns[0]]
+    return {"items": view(shown), "next": turns[1]}
+
+
 # -- turns -----------------------------------------------------------------------------------------
 
 
-class TurnsQuery(Body):
+class TurnsQuery(PositionPaging):
     """Which turns are wanted."""
 
     agent: str | None = Field(None, max_length=200)
@@ -379,6 +712,16 @@ class Reason(Body):
     """Why something is done."""
 
     reason: str = Field("", max_length=2_000)
+
+
+class CallResults(Body):
+    """What came of calls that a turn left to the program that asked."""
+
+    results: dict[str, Text] = Field(
+        min_length=1,
+        max_length=1_000,
+        description="Each result by the key of its call, such as `0/call/0`; all must be there.",
+    )
 
 
 class StepQuery(Body):
@@ -399,8 +742,9 @@ class NewFork(Body):
 async def list_turns(call: ApiCall) -> Any:
     """List the latest turns, newest first."""
     names = await agent_names(call.home)
-    turns = await call.home.turns.list(call.query.agent, limit=call.query.limit)
-    return {"items": [turn_view(turn, names) for turn in turns], "next": None}
+    query: TurnsQuery = call.query
+    turns = await call.home.turns.list(query.agent, limit=query.limit + 1, before=query.cursor)
+    return _page_by(turns, query, lambda turn: turn.id, lambda turn: turn_view(turn, names))
 
 
 @endpoint("GET", "/turns/{turn}", "turns.get", answer=TURN_DETAILS)
@@ -419,9 +763,11 @@ async def get_outcome(call: ApiCall) -> Any:
 
 @endpoint("GET", "/turns/{turn}/events", "turns.follow", media=EVENTS)
 async def follow_turn(call: ApiCall) -> Any:
-    """Stream what happens in a turn from now on."""
-    await call.home.turns.outcome(call.path["turn"])
-    return events_of(call.home.turns.follow(call.path["turn"]))
+    """Stream what happens in a turn, from Last-Event-ID on."""
+    turn_id, after = call.path["turn"], call.header("last-event-id")
+    await call.home.turns.outcome(turn_id)
+    signals = call.home.turns.follow(turn_id, after=after)
+    return await events_of(signals, first_id="" if after else id_at(now_ms()))
 
 
 @endpoint("GET", "/turns/{turn}/context", "contexts.of_turn", query=StepQuery, answer=ANY)
@@ -434,6 +780,19 @@ async def turn_context(call: ApiCall) -> Any:
 async def stop_turn(call: ApiCall) -> None:
     """End a turn that is under way, or that waits for others to end."""
     await call.home.turns.stop(call.path["turn"], call.body.reason or "Stopped.")
+
+
+@endpoint(
+    "POST",
+    "/turns/{turn}/results",
+    "turns.submit_results",
+    body=CallResults,
+    answer=Receipt,
+    status=202,
+)
+async def submit_results(call: ApiCall) -> Any:
+    """Give a turn the results of the calls that it left to the program that asked."""
+    return await call.home.turns.submit_results(call.path["turn"], call.body.results)
 
 
 @endpoint("POST", "/turns/{turn}/replay", "turns.replay", answer=Replay)
@@ -471,6 +830,18 @@ async def agent_context(call: ApiCall) -> Any:
     return context_view(await call.home.contexts.now(call.path["agent"]))
 
 
+@endpoint("POST", "/agents/{agent}/context/restart", "contexts.restart", answer=ANY)
+async def restart_context(call: ApiCall) -> Any:
+    """Begin a conversation anew: earlier messages leave the context, memory and journal stay."""
+    return await call.home.contexts.restart(call.path["agent"])
+
+
+@endpoint("POST", "/agents/{agent}/context/compact", "contexts.compact", answer=ANY)
+async def compact_context(call: ApiCall) -> Any:
+    """Compact the older half of an agent's context into a summary; the originals stay."""
+    return await call.home.contexts.compact(call.path["agent"])
+
+
 # -- blocks ----------------------------------------------------------------------------------------
 
 
@@ -484,7 +855,7 @@ class NewBlock(Body):
     description: str = Field("", max_length=10_000)
     limit: int = Field(5_000, ge=1, le=10_000_000)
     permission: Permission = Permission.READ_WRITE
-    audience: str = Field("public", max_length=1_000)
+    audience: str | None = Field(None, max_length=1_000)
     pinned: bool = False
     shared_with: dict[str, Permission] = Field(default_factory=dict)
 
@@ -529,7 +900,15 @@ class HistoryQuery(Body):
     """Which edits."""
 
     limit: int = Field(50, ge=1, le=500)
-    before: int | None = Field(None, ge=1)
+    cursor: int | None = Field(None, ge=1, description="`next` of the page before.")
+    before: int | None = Field(None, ge=1, description="The same as `cursor`.")
+
+
+class DiffQuery(Body):
+    """Which two versions."""
+
+    a: int = Field(ge=0, description="The one.")
+    b: int | None = Field(None, ge=0, description="The other; None: as it is now.")
 
 
 class VersionQuery(Body):
@@ -605,6 +984,7 @@ async def get_block(call: ApiCall) -> Any:
     body=BlockEdit,
     answer=BLOCK,
     edits=True,
+    conditional=True,
 )
 async def edit_block(call: ApiCall) -> Any:
     """Edit the content of a block, undo an edit, or restore a version."""
@@ -612,7 +992,13 @@ async def edit_block(call: ApiCall) -> Any:
 
 
 @endpoint(
-    "PATCH", f"{_OF_AGENT}/{{label}}", "blocks.write", body=BlockChange, answer=BLOCK, edits=True
+    "PATCH",
+    f"{_OF_AGENT}/{{label}}",
+    "blocks.write",
+    body=BlockChange,
+    answer=BLOCK,
+    edits=True,
+    conditional=True,
 )
 async def change_block(call: ApiCall) -> Any:
     """Change what a block is called, who may see it, and what may be done to it."""
@@ -638,6 +1024,7 @@ async def change_block(call: ApiCall) -> Any:
     body=BlockSharing,
     answer=BLOCK,
     edits=True,
+    conditional=True,
 )
 async def share_block(call: ApiCall) -> Any:
     """Share a block with another agent, or end that."""
@@ -647,12 +1034,14 @@ async def share_block(call: ApiCall) -> Any:
     return await _write_block(call, write, "")
 
 
-@endpoint("DELETE", f"{_OF_AGENT}/{{label}}", "blocks.write")
+@endpoint("DELETE", f"{_OF_AGENT}/{{label}}", "blocks.write", conditional=True)
 async def retire_block(call: ApiCall) -> None:
     """Archive a block; its history stays."""
     agent, label = call.path["agent"], call.path["label"]
-    check_unchanged(call, block_view(await call.home.blocks.get(agent, label)))
-    await call.home.blocks.write(agent, label, Retire())
+    seen = await call.home.blocks.get(agent, label)
+    check_unchanged(call, block_view(seen))
+    version = seen.block.version if is_conditional(call) else None
+    await call.home.blocks.write(agent, label, Retire(), version=version)
 
 
 async def _write_block(
@@ -661,7 +1050,7 @@ async def _write_block(
     agent, former = call.path["agent"], call.path["label"]
     seen = await call.home.blocks.get(agent, former)
     check_unchanged(call, block_view(seen))
-    version = seen.block.version if call.header("if-match") else None
+    version = seen.block.version if is_conditional(call) else None
     await call.home.blocks.write(agent, former, write, reason=reason, version=version)
     if isinstance(write, Retire):
         raise NotFound(f"Block {former!r} is archived now.")
@@ -679,11 +1068,12 @@ async def block_history(call: ApiCall) -> Any:
     """List the edits of a block, the newest first."""
     query: HistoryQuery = call.query
     found = await call.home.blocks.history(
-        call.path["agent"], call.path["label"], limit=query.limit + 1, before=query.before
+        call.path["agent"],
+        call.path["label"],
+        limit=query.limit + 1,
+        before=query.cursor or query.before,
     )
-    shown = found[: query.limit]
-    more = str(shown[-1].number) if len(found) > query.limit else None
-    return {"items": shown, "next": more}
+    return _page_by(found, query, lambda edit: str(edit.number))
 
 
 @endpoint(
@@ -703,6 +1093,29 @@ async def block_lines(call: ApiCall) -> Any:
         moment=_moment(query.moment),
     )
     return {"items": lines, "next": None}
+
+
+@endpoint(
+    "GET",
+    f"{_OF_AGENT}/{{label}}/diff",
+    "blocks.diff",
+    query=DiffQuery,
+    answer=Shape("BlockDiff", None, "How two versions differ.", diff=str),
+)
+async def diff_block(call: ApiCall) -> Any:
+    """Return how a block differs between two versions, as a unified diff."""
+    query: DiffQuery = call.query
+    agent, label = call.path["agent"], call.path["label"]
+    return {"diff": await call.home.blocks.diff(agent, label, query.a, query.b)}
+
+
+@endpoint(
+    "GET", f"{_OF_AGENT}/{{label}}/blame", "blocks.blame", answer=list_of(ANY, "LineWithEdits")
+)
+async def blame_block(call: ApiCall) -> Any:
+    """Return each line of a block with the edits that it comes from; the list is whole."""
+    lines = await call.home.blocks.blame(call.path["agent"], call.path["label"])
+    return {"items": blame_view(lines), "next": None}
 
 
 # -- archive ---------------------------------------------------------------------------------------
@@ -787,32 +1200,47 @@ async def get_passage(call: ApiCall) -> Any:
 @endpoint(
     "PATCH",
     "/passages/{passage}",
-    "archive.append",
+    "archive.edit",
     body=PassageChange,
     answer=Passage,
     edits=True,
+    conditional=True,
 )
 async def change_passage(call: ApiCall) -> Any:
     """Add text to a passage, or give it other tags."""
-    passage, change = call.path["passage"], call.body
-    check_unchanged(call, await call.home.archive.get(passage))
-    if change.append is not None:
-        await call.home.archive.append(passage, change.append)
-    if change.tags is not None:
-        await call.home.archive.tag(passage, change.tags)
-    return await call.home.archive.get(passage)
+    change: PassageChange = call.body
+    expected = await _unchanged_passage(call)
+    return await call.home.archive.edit(
+        call.path["passage"], append=change.append, tags=change.tags, expected=expected
+    )
 
 
-@endpoint("DELETE", "/passages/{passage}", "archive.retract")
+async def _unchanged_passage(call: ApiCall) -> Passage | None:
+    """Return the passage as it must still be if there is If-Match."""
+    if not is_conditional(call):
+        return None
+    passage = await call.home.archive.get(call.path["passage"])
+    check_unchanged(call, passage)
+    return passage
+
+
+@endpoint("DELETE", "/passages/{passage}", "archive.retract", conditional=True)
 async def retract_passage(call: ApiCall) -> None:
     """Hold a passage to be true no longer; it stays in the history."""
-    await call.home.archive.retract(call.path["passage"])
+    expected = await _unchanged_passage(call)
+    await call.home.archive.retract(call.path["passage"], expected=expected)
 
 
-@endpoint("GET", "/passages/{passage}/history", "archive.history", answer=list_of(PassageEdit))
+@endpoint(
+    "GET",
+    "/passages/{passage}/history",
+    "archive.history",
+    query=Paging,
+    answer=list_of(PassageEdit),
+)
 async def passage_history(call: ApiCall) -> Any:
-    """List the edits of a passage."""
-    return {"items": await call.home.archive.history(call.path["passage"]), "next": None}
+    """List the edits of a passage, the first one first."""
+    return _paged(await call.home.archive.history(call.path["passage"]), call.query)
 
 
 # -- search ----------------------------------------------------------------------------------------
@@ -836,7 +1264,7 @@ class SearchBody(Body):
     neighbours: int = Field(0, ge=0, le=20)
 
 
-@endpoint("POST", "/search", "search.__call__", body=SearchBody, answer=ANY)
+@endpoint("POST", "/search", "search.__call__", body=SearchBody, answer=ANY, keyed=False)
 async def search(call: ApiCall) -> Any:
     """Return what memory has on a query, the best first."""
     query: SearchBody = call.body
@@ -860,7 +1288,7 @@ async def search(call: ApiCall) -> Any:
 # -- approvals and grants --------------------------------------------------------------------------
 
 
-class ApprovalsQuery(Body):
+class ApprovalsQuery(PositionPaging):
     """Which approvals."""
 
     answered: bool = False
@@ -876,7 +1304,7 @@ class ApprovalDecision(Body):
     grant: Literal["turn", "recipient", "always"] | None = None
 
 
-class GrantsQuery(Body):
+class GrantsQuery(Paging):
     """Which grants."""
 
     agent: str | None = Field(None, max_length=200)
@@ -899,13 +1327,14 @@ class NewGrant(Body):
 async def list_approvals(call: ApiCall) -> Any:
     """List the questions that wait for an answer, or those that were answered."""
     names = await agent_names(call.home)
+    query: ApprovalsQuery = call.query
     approvals = call.home.approvals
     found = (
-        await approvals.answered(limit=call.query.limit)
-        if call.query.answered
-        else (await approvals.list())[: call.query.limit]
+        await approvals.answered(limit=query.limit + 1, before=query.cursor)
+        if query.answered
+        else await approvals.list(limit=query.limit + 1, after=query.cursor)
     )
-    return {"items": [approval_view(approval, names) for approval in found], "next": None}
+    return _page_by(found, query, lambda one: one.id, lambda one: approval_view(one, names))
 
 
 @endpoint("GET", "/approvals/{approval}", "approvals.show", answer=APPROVAL_DETAILS)
@@ -939,7 +1368,7 @@ async def list_grants(call: ApiCall) -> Any:
     """List the grants that count, or all there ever were."""
     names = await agent_names(call.home)
     found = await call.home.grants.list(call.query.agent, everything=call.query.everything)
-    return {"items": [grant_view(grant, names) for grant in found], "next": None}
+    return _paged([grant_view(grant, names) for grant in found], call.query)
 
 
 @endpoint("POST", "/grants", "grants.give", body=NewGrant, answer=Grant, status=201)
@@ -975,9 +1404,14 @@ class NewSchedule(Body):
         description='Such as "tomorrow at 9", "every Monday at 8" or an ISO 8601 time.',
     )
     text: SomeText
+    quiet: str | None = Field(
+        None,
+        max_length=40,
+        description='Hours in which it does not come, such as "22:00-08:00".',
+    )
 
 
-class NoticesQuery(Body):
+class NoticesQuery(PositionPaging):
     """Which notices."""
 
     unseen: bool = True
@@ -990,19 +1424,34 @@ class SeenNotices(Body):
     ids: list[Name] = Field(min_length=1, max_length=1_000)
 
 
-class DeliveriesQuery(Body):
+class DeliveriesQuery(PositionPaging):
     """Which deliveries."""
 
     state: Literal["waiting", "dead", "sent"] | None = None
     limit: int = Field(100, ge=1, le=500)
 
 
-@endpoint("GET", "/agents/{agent}/schedules", "schedules.list", answer=list_of(SCHEDULE))
+@endpoint("GET", "/schedules", "schedules.list", query=Paging, answer=list_of(SCHEDULE))
+async def list_all_schedules(call: ApiCall) -> Any:
+    """List the schedules of all agents, the next one first."""
+    agents = {agent.id: agent for agent in await call.home.agents.list(archived=None)}
+    found = await call.home.schedules.list()
+    shapes = [
+        schedule_view(agents[schedule.agent_id], schedule)
+        for schedule in found
+        if schedule.agent_id in agents  # not deleted in between
+    ]
+    return _paged(shapes, call.query)
+
+
+@endpoint(
+    "GET", "/agents/{agent}/schedules", "schedules.list", query=Paging, answer=list_of(SCHEDULE)
+)
 async def list_schedules(call: ApiCall) -> Any:
     """List the schedules of an agent, the next one first."""
     agent = await call.home.agents.get(call.path["agent"])
     found = await call.home.schedules.list(agent)
-    return {"items": [schedule_view(agent, schedule) for schedule in found], "next": None}
+    return _paged([schedule_view(agent, schedule) for schedule in found], call.query)
 
 
 @endpoint(
@@ -1015,7 +1464,8 @@ async def list_schedules(call: ApiCall) -> Any:
 )
 async def add_schedule(call: ApiCall) -> Any:
     """Send an agent a message later, once or by a rule."""
-    return await call.home.schedules.add(call.path["agent"], call.body.when, call.body.text)
+    body = call.body
+    return await call.home.schedules.add(call.path["agent"], body.when, body.text, quiet=body.quiet)
 
 
 @endpoint("DELETE", "/schedules/{schedule}", "schedules.cancel")
@@ -1028,8 +1478,16 @@ async def cancel_schedule(call: ApiCall) -> None:
 async def list_notices(call: ApiCall) -> Any:
     """List what the owner must be told."""
     query: NoticesQuery = call.query
-    found = await call.home.notices.list(unseen=query.unseen, limit=query.limit)
-    return {"items": found, "next": None}
+    found = await call.home.notices.list(
+        unseen=query.unseen, limit=query.limit + 1, after=query.cursor
+    )
+    return _page_by(found, query, lambda notice: notice.id)
+
+
+@endpoint("GET", "/alerts", "alerts.list", answer=list_of(Alert))
+async def list_alerts(call: ApiCall) -> Any:
+    """List what is wrong with the home now; the list is whole."""
+    return {"items": await call.home.alerts.list(), "next": None}
 
 
 @endpoint("POST", "/notices/seen", "notices.mark_seen", body=SeenNotices)
@@ -1041,8 +1499,9 @@ async def mark_notices_seen(call: ApiCall) -> None:
 @endpoint("GET", "/outbox", "outbox.list", query=DeliveriesQuery, answer=list_of(Delivery))
 async def list_deliveries(call: ApiCall) -> Any:
     """List what must go out to channels."""
-    found = await call.home.outbox.list(call.query.state, limit=call.query.limit)
-    return {"items": found, "next": None}
+    query: DeliveriesQuery = call.query
+    found = await call.home.outbox.list(query.state, limit=query.limit + 1, after=query.cursor)
+    return _page_by(found, query, lambda delivery: delivery.key)
 
 
 @endpoint("POST", "/outbox/{key}/retry", "outbox.retry")
@@ -1104,21 +1563,26 @@ async def get_person(call: ApiCall) -> Any:
 
 
 @endpoint(
-    "PATCH", "/people/{person}", "people.rename", body=PersonChange, answer=Person, edits=True
+    "PATCH",
+    "/people/{person}",
+    "people.edit",
+    body=PersonChange,
+    answer=Person,
+    edits=True,
+    conditional=True,
 )
 async def change_person(call: ApiCall) -> Any:
     """Rename a person, or say how far they are trusted and which roles they have."""
     change: PersonChange = call.body
-    people = call.home.people
-    person = await people.get(call.path["person"])
+    person = await call.home.people.get(call.path["person"])
     check_unchanged(call, person)
-    if change.name is not None:
-        person = await people.rename(person.id, change.name)
-    if change.trust is not None:
-        person = await people.set_trust(person.id, Trust(change.trust))
-    if change.roles is not None:
-        person = await people.set_roles(person.id, change.roles)
-    return person
+    return await call.home.people.edit(
+        person.id,
+        name=change.name,
+        trust=Trust(change.trust) if change.trust is not None else None,
+        roles=change.roles,
+        expected=person if is_conditional(call) else None,
+    )
 
 
 @endpoint("POST", "/people/{person}/accounts", "people.link", body=AccountBody, answer=Person)
@@ -1137,6 +1601,24 @@ async def unlink_account(call: ApiCall) -> None:
 async def merge_people(call: ApiCall) -> Any:
     """Make one person of two."""
     return await call.home.people.merge(call.path["person"], call.body.person)
+
+
+@endpoint("GET", "/rooms", "people.rooms", answer=list_of(Room))
+async def list_rooms(call: ApiCall) -> Any:
+    """List the rooms of channels, and who is known to be in each."""
+    return {"items": await call.home.people.rooms(), "next": None}
+
+
+@endpoint("GET", "/rooms/{room}", "people.room", answer=Room)
+async def get_room(call: ApiCall) -> Any:
+    """Return a room by its name, as `channel:room`."""
+    return await call.home.people.room(call.path["room"])
+
+
+@endpoint("DELETE", "/rooms/{room}/people/{person}", "people.leave_room")
+async def leave_room(call: ApiCall) -> None:
+    """Note that somebody has left a room."""
+    await call.home.people.leave_room(call.path["room"], call.path["person"])
 
 
 # -- tools and rules -------------------------------------------------------------------------------
@@ -1164,6 +1646,12 @@ class NewTool(Body):
     ask: bool = False
     timeout: float = Field(30.0, gt=0, le=3_600)
     audience: str = Field("owner", max_length=1_000)
+
+
+class ToolArguments(Body):
+    """What a tool is tested with."""
+
+    arguments: dict[str, Any] = Field(default_factory=dict)
 
 
 class RuleForms(Body):
@@ -1211,6 +1699,14 @@ async def register_tool(call: ApiCall) -> Any:
 async def tool_versions(call: ApiCall) -> Any:
     """List all versions of a registered tool, the newest first."""
     return {"items": await call.home.tools.versions(call.path["tool"]), "next": None}
+
+
+@endpoint(
+    "POST", "/registered-tools/{tool}/test", "tools.test", body=ToolArguments, answer=ToolResult
+)
+async def test_tool(call: ApiCall) -> Any:
+    """Run a registered tool once, in its sandbox, and return its result."""
+    return await call.home.tools.test(call.path["tool"], call.body.arguments)
 
 
 @endpoint("DELETE", "/registered-tools/{tool}", "tools.remove")
@@ -1317,6 +1813,7 @@ async def sync_source(call: ApiCall) -> Any:
 @endpoint("PUT", "/sources/{source}/files/{file}", "sources.upload", answer=ANY, upload=True)
 async def upload_file(call: ApiCall) -> Any:
     """Put a file into a source, as the body of the request, and read it."""
+    check_length(call.request, MAX_UPLOAD)
     return await call.home.sources.upload(
         call.path["source"], call.path["file"], call.request.stream()
     )
@@ -1389,6 +1886,13 @@ class WhyQuery(Body):
     agent: str | None = Field(None, max_length=200)
 
 
+class MomentQuery(Body):
+    """When."""
+
+    moment: When
+    most: int = Field(100, ge=1, le=10_000, description="How many passages, the latest first.")
+
+
 class ForgetBody(Body):
     """What is to be forgotten; at least one of these."""
 
@@ -1427,6 +1931,15 @@ async def export_memory(call: ApiCall) -> Any:
     return await call.home.memory.export(call.path["agent"])
 
 
+@endpoint("GET", "/agents/{agent}/memory/at", "memory.as_of", query=MomentQuery, answer=ANY)
+async def memory_at(call: ApiCall) -> Any:
+    """Return what an agent remembered at a moment: its blocks, passages and sources."""
+    query: MomentQuery = call.query
+    moment = _moment(query.moment)
+    assert moment is not None
+    return await call.home.memory.as_of(call.path["agent"], moment, most=query.most)
+
+
 @endpoint("POST", "/agents/{agent}/memory", "memory.import_", body=MemoryDocument, answer=ANY)
 async def import_memory(call: ApiCall) -> Any:
     """Import a document that an export has made."""
@@ -1450,10 +1963,10 @@ async def forget(call: ApiCall) -> Any:
     return await call.home.memory.forget(what, reason=body.reason)
 
 
-@endpoint("GET", "/memory/receipts", "memory.receipts", answer=list_of(ForgetReceipt))
+@endpoint("GET", "/memory/receipts", "memory.receipts", query=Paging, answer=list_of(ForgetReceipt))
 async def list_receipts(call: ApiCall) -> Any:
     """List the receipts of everything that was forgotten, the newest first."""
-    return {"items": await call.home.memory.receipts(), "next": None}
+    return _paged(await call.home.memory.receipts(), call.query)
 
 
 # -- the home: halts, spending, audit, status ------------------------------------------------------
@@ -1504,6 +2017,22 @@ EVENT = Shape(
 )
 
 
+CAP = Shape(
+    "SpendingCap",
+    None,
+    "A cap, and how much of it is used.",
+    scope=str,
+    who=str,
+    span=str,
+    setting=str,
+    cap_usd=float,
+    spent_usd=float,
+    presumed_usd=float,
+    reserved_usd=float,
+    renewal=ANY,
+)
+
+
 @endpoint("GET", "/status", "home.status", answer=HomeStatus)
 async def status(call: ApiCall) -> Any:
     """Return how the home is doing."""
@@ -1535,6 +2064,12 @@ async def spending(call: ApiCall) -> Any:
     return spend_view(await call.home.spending.report(query.days, agent=query.agent), query.by)
 
 
+@endpoint("GET", "/spending/caps", "spending.caps", answer=list_of(CAP))
+async def spending_caps(call: ApiCall) -> Any:
+    """List the caps, and how much of each is used in its day or month; the list is whole."""
+    return {"items": [cap_view(cap) for cap in await call.home.spending.caps()], "next": None}
+
+
 @endpoint("GET", "/audit", "audit.list", query=AuditQuery, answer=list_of(EVENT))
 async def list_events(call: ApiCall) -> Any:
     """List events of the audit log, the newest first."""
@@ -1562,6 +2097,14 @@ async def verify_audit(call: ApiCall) -> Any:
     return verification_view(await call.home.audit.verify())
 
 
+@endpoint("GET", "/audit/export", "audit.export", media=JSON_LINES)
+async def export_audit(call: ApiCall) -> Any:
+    """Return the whole log, chain by chain, each event as a line of JSON."""
+    await call.home.check_verb("audit.export")  # before the answer begins
+    lines = (line.encode() async for line in call.home.audit.export())
+    return EventStream(lines, 200, media_type=JSON_LINES)
+
+
 @endpoint("GET", "/audit/{event}", "audit.get", answer=EVENT)
 async def get_event(call: ApiCall) -> Any:
     """Return one event, named as CHAIN:NUMBER."""
@@ -1583,7 +2126,7 @@ async def read_config(call: ApiCall) -> Any:
     return await call.home.config.read()
 
 
-@endpoint("POST", "/config/check", "config.check", body=ConfigText, answer=ConfigCheck)
+@endpoint("POST", "/config/check", "config.check", body=ConfigText, answer=ConfigCheck, keyed=False)
 async def check_config(call: ApiCall) -> Any:
     """Tell whether a text could be the configuration file."""
     return await call.home.config.check(call.body.text)
@@ -1593,6 +2136,127 @@ async def check_config(call: ApiCall) -> Any:
 async def reload_config(call: ApiCall) -> Any:
     """Read the configuration file again."""
     return await call.home.config.reload()
+
+
+# -- stored keys and MCP servers -------------------------------------------------------------------
+
+
+class KeyValue(Body):
+    """A key that is stored."""
+
+    value: str = Field(min_length=1, max_length=100_000)
+
+
+MCP_SERVER = Shape(
+    "McpServer",
+    None,
+    "An MCP server that is configured, and what it offers.",
+    name=str,
+    transport=str,
+    enabled=bool,
+    tools=int,
+    refused=int,
+    asked_at=int | None,
+    protocol=str | None,
+    server=str | None,
+    problem=str | None,
+)
+
+
+@endpoint("GET", "/keys", "keys.list", answer=list_of(StoredKey))
+async def list_keys(call: ApiCall) -> Any:
+    """List the stored keys by name, never with their values; the list is whole."""
+    return {"items": await call.home.keys.list(), "next": None}
+
+
+@endpoint(
+    "PUT",
+    "/keys/{key}",
+    "keys.set",
+    body=KeyValue,
+    answer=Shape("KeyWasSet", None, "Whether another key of this name was there.", replaced=bool),
+)
+async def set_key(call: ApiCall) -> Any:
+    """Store a key, encrypted; it is told to nobody again."""
+    return {"replaced": await call.home.keys.set(call.path["key"], call.body.value)}
+
+
+@endpoint("DELETE", "/keys/{key}", "keys.remove")
+async def remove_key(call: ApiCall) -> None:
+    """Remove a stored key."""
+    await call.home.keys.remove(call.path["key"])
+
+
+@endpoint("GET", "/mcp-servers", "mcp.list", answer=list_of(MCP_SERVER))
+async def list_mcp_servers(call: ApiCall) -> Any:
+    """List the MCP servers that are configured; the list is whole."""
+    found = call.home.mcp.list()
+    return {"items": [mcp_server_view(server, server.problem) for server in found], "next": None}
+
+
+# -- backups ---------------------------------------------------------------------------------------
+
+
+class NewBackup(Body):
+    """A backup that is to be made in `backups.directory`."""
+
+    note: str = Field("", max_length=1_000, description="What it is for.")
+    passphrase: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1_000,
+        description="Encrypt it with this; None: with `backups.passphrase`, if that is set.",
+    )
+
+
+class BackupPassphrase(Body):
+    """What opens a backup that is encrypted."""
+
+    passphrase: str | None = Field(
+        None, min_length=1, max_length=1_000, description="None: `backups.passphrase` is tried."
+    )
+
+
+BACKUP = Shape("BackupOfHome", Backup, name=str)
+
+
+def _backup_view(backup: Backup) -> dict[str, Any]:
+    return {**view(backup), "name": Path(backup.path).name}
+
+
+@endpoint("GET", "/backups", "backups.list", answer=list_of(BACKUP))
+async def list_backups(call: ApiCall) -> Any:
+    """List the backups in `backups.directory` and the copies from before upgrades."""
+    found = await call.home.backups.list()
+    return {"items": [_backup_view(backup) for backup in found], "next": None}
+
+
+@endpoint("POST", "/backups", "backups.create", body=NewBackup, answer=BACKUP, status=201)
+async def create_backup(call: ApiCall) -> Any:
+    """Make a backup of everything that makes up the home, while turns go on."""
+    new: NewBackup = call.body
+    made = await call.home.backups.create(note=new.note, passphrase=new.passphrase)
+    return _backup_view(made)
+
+
+@endpoint(
+    "POST",
+    "/backups/{backup}/verify",
+    "backups.verify",
+    body=BackupPassphrase,
+    answer=Shape("BackupReportOfHome", BackupReport, backup=BACKUP),
+    keyed=False,
+)
+async def verify_backup(call: ApiCall) -> Any:
+    """Read all of a backup, open its database in a temporary place, and check both."""
+    name = call.path["backup"]
+    found = [each for each in await call.home.backups.list() if Path(each.path).name == name]
+    if not found:
+        raise NotFound(
+            f"There is no backup {name[:100]!r}. GET /api/backups lists them. Nothing was done."
+        )
+    report = await call.home.backups.verify(found[0].path, call.body.passphrase)
+    return {**view(report), "backup": _backup_view(report.backup)}
 
 
 # -- tokens and users ------------------------------------------------------------------------------
@@ -1611,6 +2275,12 @@ class NewTokenBody(Body):
     agents: list[Name] = Field(default_factory=list, max_length=1_000)
     person: str | None = Field(None, max_length=200)
     expires_at: When | None = None
+    constellation: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="Another constellation of the server; None: your own.",
+    )
 
 
 class PasswordBody(Body):
@@ -1628,11 +2298,19 @@ async def _token(call: ApiCall, token: AccessToken) -> dict[str, Any]:
     return access_token_view(token, await agent_names(call.home), await person_names(call.home))
 
 
-@endpoint("GET", "/tokens", "tokens.list", answer=list_of(TOKEN))
+@endpoint("GET", "/tokens", "tokens.list", query=Paging, answer=list_of(TOKEN))
 async def list_tokens(call: ApiCall) -> Any:
     """List the tokens; their secrets are stored nowhere."""
-    found = await call.home.tokens.list()
-    return {"items": [await _token(call, token) for token in found], "next": None}
+    page = _paged(await call.home.tokens.list(), call.query)
+    agents, persons = await agent_names(call.home), await person_names(call.home)
+    items = [access_token_view(token, agents, persons) for token in page["items"]]
+    return {**page, "items": items}
+
+
+@endpoint("GET", "/tokens/{token}", "tokens.get", answer=TOKEN)
+async def get_token(call: ApiCall) -> Any:
+    """Return a token by its name or id, without its secret."""
+    return await _token(call, await call.home.tokens.get(call.path["token"]))
 
 
 @endpoint(
@@ -1653,6 +2331,7 @@ async def create_token(call: ApiCall) -> Any:
         agents=new.agents,
         person=new.person,
         expires_at=_moment(new.expires_at),
+        constellation=new.constellation,
     )
     return {"token": await _token(call, made.token), "secret": made.secret}
 
@@ -1679,3 +2358,146 @@ async def set_password(call: ApiCall) -> None:
 async def remove_user(call: ApiCall) -> None:
     """Let somebody log in no more."""
     await call.home.users.remove(call.path["person"])
+
+
+# -- logging in ------------------------------------------------------------------------------------
+
+
+class LogIn(Body):
+    """Who logs in at the web page."""
+
+    name: str = Field(min_length=1, max_length=80)
+    password: str = Field(min_length=1, max_length=1_000)
+    constellation: str | None = Field(
+        None, min_length=1, max_length=100, description="None: the server's own."
+    )
+
+
+CALLER = Shape(
+    "CurrentCaller",
+    Caller,
+    csrf=str | None,
+    expires_at=int | None,
+)
+
+
+@endpoint("POST", "/login", OPEN, body=LogIn, answer=CALLER, keyed=False)
+async def log_in(call: ApiCall) -> Any:
+    """Log in at the web page: sets the cookie of a session, and returns its CSRF token."""
+    request, given = call.request, call.body
+    server: Asterism = request.app.state.server
+    client = request.client.host if request.client is not None else ""
+    secure = request.url.scheme == "https"
+    if not secure and not is_loopback(client):
+        raise NotAllowed(
+            "Over a network, log in over HTTPS: without it, others can read the password and the "
+            "cookie. Put a proxy with TLS in front of the server. Nothing was checked."
+        )
+    origin = request.headers.get("origin")
+    host = request.headers.get("host", "").encode("latin-1")
+    if origin is not None and not is_own_origin(request.url.scheme, origin.encode("latin-1"), host):
+        raise NotAllowed(
+            f"A page of {origin[:200]} cannot log in here; only the web page of this server can. "
+            "Use a token instead. Nothing was checked."
+        )
+    begun = await server.log_in(
+        given.name, given.password, client=client, constellation=given.constellation
+    )
+    home = await server.home_of_secret(begun.secret)
+    known = home.home_of(await home.access.of_session(begun.secret, client))
+    shape = {
+        **view(await known.users.current()),
+        "csrf": begun.csrf,
+        "expires_at": begun.session.expires_at_ms,
+    }
+    headers = {"set-cookie": session_cookie(begun.secret, secure=secure)}
+    return Response(orjson.dumps(shape), 200, headers, JSON)
+
+
+@endpoint("GET", "/session", "users.current", answer=CALLER)
+async def current_caller(call: ApiCall) -> Any:
+    """Return who you are, and the CSRF token of your session of the web page."""
+    state = call.request.state
+    return {
+        **view(await call.home.users.current()),
+        "csrf": getattr(state, "csrf", None),
+        "expires_at": state.token.expires_at_ms,
+    }
+
+
+class OwnPassword(Body):
+    """Your password, and the one that takes its place."""
+
+    old: str = Field(min_length=1, max_length=1_000)
+    new: str = Field(min_length=10, max_length=1_000)
+
+
+@endpoint(
+    "POST", "/session/password", "users.change_password", body=OwnPassword, status=204, keyed=False
+)
+async def change_own_password(call: ApiCall) -> Any:
+    """Change your own password: all your sessions end, and the browser drops its cookie."""
+    _check_session(call)
+    await call.home.users.change_password(call.body.old, call.body.new)
+    return _without_cookie(call)
+
+
+@endpoint("POST", "/logout/everywhere", "users.log_out_everywhere", keyed=False)
+async def log_out_everywhere(call: ApiCall) -> Any:
+    """End all your sessions of the web page, and have the browser drop its cookie."""
+    _check_session(call)
+    await call.home.users.log_out_everywhere()
+    return _without_cookie(call)
+
+
+def _check_session(call: ApiCall) -> None:
+    """Raise `NotAllowed` for a token, which may be for less than the login of its owner."""
+    if getattr(call.request.state, "csrf", None) is None:
+        raise NotAllowed(
+            "This is about your own login, and takes a session of the web page, not a token. Log "
+            "in first (POST /api/login). Nothing was changed."
+        )
+
+
+@endpoint("POST", "/logout", "users.log_out", keyed=False)
+async def log_out(call: ApiCall) -> Any:
+    """End your session of the web page, and have the browser drop its cookie."""
+    await call.home.users.log_out()
+    return _without_cookie(call)
+
+
+def _without_cookie(call: ApiCall) -> Response:
+    """Return an answer that has the browser drop the cookie of its session."""
+    secure = call.request.url.scheme == "https"
+    return Response(status_code=204, headers={"set-cookie": session_cookie("", secure=secure)})
+
+
+# -- constellations --------------------------------------------------------------------------------
+
+
+class NewConstellation(Body):
+    """A constellation that the server serves beside its own."""
+
+    name: str = Field(
+        min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*$"
+    )
+
+
+@endpoint("GET", "/constellations", "constellations.list", answer=list_of(Constellation))
+async def list_constellations(call: ApiCall) -> Any:
+    """List the constellations of the server, for the owner of its own."""
+    return {"items": await call.home.constellations.list(), "next": None}
+
+
+@endpoint(
+    "POST", "/constellations", "constellations.ensure", body=NewConstellation, answer=Constellation
+)
+async def ensure_constellation(call: ApiCall) -> Any:
+    """Return the constellation of a name; create it if there is none."""
+    return await call.home.constellations.ensure(call.body.name)
+
+
+@endpoint("GET", "/constellations/{constellation}", "constellations.get", answer=Constellation)
+async def get_constellation(call: ApiCall) -> Any:
+    """Return a constellation by its name."""
+    return await call.home.constellations.get(call.path["constellation"])

@@ -56,7 +56,7 @@ class Shapes:
         """Return the schema of a value of some type."""
         if isinstance(kind, Shape):
             return self._shape(kind)
-        if isinstance(kind, _ItemsOf):
+        if isinstance(kind, ItemsOf):
             return {"type": "array", "items": self.of(kind.item)}
         if isinstance(kind, dict):
             return cast("Schema", kind)
@@ -137,10 +137,10 @@ class Shape:
 def list_of(item: Any, name: str = "") -> Shape:
     """Return the shape of a page of items, which have a name unless they are records or shapes."""
     called = name or (item.name if isinstance(item, Shape) else item.__name__)
-    return Shape(f"{called}List", None, "A page of a list.", items=_ItemsOf(item), next=str | None)
+    return Shape(f"{called}List", None, "A page of a list.", items=ItemsOf(item), next=str | None)
 
 
-class _ItemsOf:
+class ItemsOf:
     """Stands for a list of shapes or schemas, which are no types."""
 
     def __init__(self, item: Any) -> None:

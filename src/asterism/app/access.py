@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import string
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -19,11 +20,14 @@ from asterism.app.authentication import (
     TOKEN_COLUMNS,
     Access,
     AccessToken,
+    Caller,
     NewToken,
     User,
     active_token,
     acts_of,
     acts_of_person,
+    check_lasting,
+    check_reach,
     check_secret_text,
     end_sessions,
     new_secret,
@@ -31,6 +35,7 @@ from asterism.app.authentication import (
     put_token,
     token_of,
     token_row,
+    user_key,
 )
 from asterism.app.session import (
     ACCESS_CHANGED,
@@ -51,6 +56,8 @@ DEFAULT_NAME = "default"
 """The name of the token that is made at the first start of a server."""
 DEFAULT_FILE = "api-token"
 """The file in the data directory that holds the secret of that token."""
+WANTED_FILE = f"{DEFAULT_FILE}.wanted"
+"""The file that a restore leaves: the secret was not in the backup, and another token is made."""
 AGENT_SERVICE = "agent-service"
 """The role of programs that talk to some agents and read what they answer."""
 SCOPES = ("read", "talk", "append", "overwrite", "delete", "govern")
@@ -74,9 +81,16 @@ _MIN_PASSWORD_LENGTH = 10
 class Tokens:
     """Tokens for the HTTP API."""
 
-    def __init__(self, session: Session, access: Access) -> None:
+    def __init__(
+        self,
+        session: Session,
+        access: Access,
+        elsewhere: Callable[[str], Awaitable[Tokens]] | None = None,
+    ) -> None:
+        """Make it; `elsewhere` returns the tokens of another constellation of the server."""
         self._session = session
         self._access = access
+        self._elsewhere = elsewhere
 
     async def create(
         self,
@@ -87,6 +101,7 @@ class Tokens:
         agents: Sequence[AgentRecord | str] = (),
         person: str | None = None,
         expires_at: datetime | None = None,
+        constellation: str | None = None,
         by: str = "api",
     ) -> NewToken:
         """Make a token; its secret is returned here and nowhere else.
@@ -98,10 +113,18 @@ class Tokens:
             agents: The agents it is narrowed to, by name or id; others do not exist for it.
             person: As whom it acts, if the role is not `owner`; None: as a new person of its name.
             expires_at: When it ends; None: when it is revoked.
+            constellation: Another constellation of the server, which the token is for; only the
+                owner of the server's own can make one. None: this one.
             by: What asks for it, such as `api` or `cli`.
         """
-        return await self._create(
-            name, role, scopes, agents, person, optional_ms(expires_at), by, new_secret()
+        tokens, end = self, optional_ms(expires_at)
+        if constellation not in (None, self._session.database.constellation):
+            if self._elsewhere is None:
+                raise NotAllowed("This home serves no other constellation. Nothing was created.")
+            self._check(role, person, agents, _checked_scopes(scopes), end)
+            tokens = await self._elsewhere(constellation or "")
+        return await tokens._create(  # noqa: SLF001 - of the same class
+            name, role, scopes, agents, person, end, by, new_secret()
         )
 
     async def _create(
@@ -248,11 +271,13 @@ class Tokens:
         """Revoke a token by its name or id: from now on it is not valid."""
         return await self._revoke(token, by)
 
-    async def _revoke(self, token: str, by: str) -> AccessToken:
+    async def _revoke(self, token: str, by: str, *, is_own: bool = False) -> AccessToken:
         session, now = self._session, self._session.clock()
 
         async def work(tx: Connection) -> AccessToken:
             found = await _named(tx, token)
+            if not is_own:
+                check_reach(session, found.role, "revoke a token")
             changed = await tx.run(
                 "UPDATE tokens SET revoked_at = ?"
                 " WHERE constellation = ? AND id = ? AND revoked_at IS NULL",
@@ -275,7 +300,7 @@ class Tokens:
 
     async def revoke_current(self) -> AccessToken:
         """Revoke the token that the caller came with."""
-        return await self._revoke(self._own(), "api")
+        return await self._revoke(self._own(), "api", is_own=True)
 
     def _own(self) -> str:
         limits = self._session.limits
@@ -301,7 +326,7 @@ async def _named(tx: Connection, token: str) -> AccessToken:
 def _taken(name: str) -> Conflict:
     return Conflict(
         f"There is a token named {name!r} already. Choose another name, or revoke it with "
-        f'"asterism token revoke {name}". Nothing was created.'
+        f'"asterism token revoke {shlex.quote(name)}". Nothing was created.'
     )
 
 
@@ -331,19 +356,6 @@ def _checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
     return tuple(scope for scope in SCOPES if scope in words)
 
 
-def check_reach(session: Session, role: str) -> None:
-    """Raise `NotAllowed` if the actor would give a role that allows more than their own."""
-    if session.is_owner:
-        return
-    authority = session.authority()
-    own = acts_of(authority, session.actor.roles)
-    if role == OWNER or not acts_of(authority, [role]) <= own:
-        raise NotAllowed(
-            f"{session.actor} cannot give access with the role {role!r}, which allows more than "
-            "their own. The owner can. Nothing was changed."
-        )
-
-
 # -- users -----------------------------------------------------------------------------------------
 
 
@@ -353,6 +365,8 @@ def check_reach(session: Session, role: str) -> None:
     set_password=Act.GOVERN,
     remove=Act.GOVERN,
     change_password=Act.TALK,
+    current=Act.TALK,
+    log_out=Act.TALK,
     log_out_everywhere=Act.TALK,
 )
 class Users:
@@ -413,7 +427,7 @@ class Users:
 
         async def work(tx: Connection) -> None:
             person = await people.find(tx, who)
-            self._check_reach(person)
+            self._check_reach(person, "take access away from somebody")
             removed = await tx.run(
                 "DELETE FROM users WHERE constellation = ? AND person_id = ?",
                 (tx.constellation, person.id),
@@ -429,27 +443,18 @@ class Users:
         await session.database.write(work)
         self._access.changed()
 
-    def _check_reach(self, person: Person) -> None:
+    def _check_reach(self, person: Person, act: str = "give access") -> None:
         """Raise `NotAllowed` if whoever acts would get more by this user than they have."""
-        limits = self._session.limits
-        if limits is not None and (limits.acts, limits.agents, limits.expires_at_ms) != (
-            None,
-            None,
-            None,
-        ):
-            raise NotAllowed(
-                f"The token {limits.name!r} is narrowed, and with a password anybody could do more "
-                "than it allows. Use a token without scopes and an end. Nothing was changed."
-            )
+        check_lasting(self._session, None, "set or take away a password")
         for role in (OWNER,) if person.id == OWNER else person.roles:
-            check_reach(self._session, role)
+            check_reach(self._session, role, act)
 
     async def change_password(self, old: str, new: str) -> User:
         """Change the caller's own password; all their sessions end."""
         access, person_id = self._access, self._session.actor.id
         check_secret_text("The password", old, MAX_PASSWORD_LENGTH)
         person = await self._session.database.read(lambda tx: people.find(tx, person_id))
-        keys = [f"user:{person.name.casefold()}"]
+        keys = [user_key(self._session.database, person.name)]
         access.throttle.begin(keys)
         row, right = None, False
         try:
@@ -465,6 +470,43 @@ class Users:
         if not right:
             raise NotAllowed("The old password is not right. Nothing was changed.")
         return await self._set(person, new, "api")
+
+    async def current(self) -> Caller:
+        """Return who the caller is, and what they came with."""
+        session, actor = self._session, self._session.actor
+        limits = session.limits
+        name = actor.name
+        if actor.kind == OWNER:
+            owner = await session.database.read(lambda tx: people.get_person(tx, OWNER))
+            name = owner.name if owner is not None else OWNER
+        return Caller(
+            actor.id,
+            name,
+            (OWNER,) if actor.kind == OWNER else tuple(sorted(actor.roles)),
+            session.database.constellation,
+            limits.id if limits is not None else None,
+        )
+
+    async def log_out(self) -> None:
+        """End the session of the web page that the caller came with."""
+        limits = self._session.limits
+        if limits is None or not limits.id.startswith("session_"):
+            raise NotFound(
+                "You did not come with a session of the web page, but with a token, which stays "
+                'valid. "asterism token revoke" ends one. Nothing was changed.'
+            )
+        session, session_id = self._session, limits.id
+
+        async def work(tx: Connection) -> None:
+            await tx.run(
+                "DELETE FROM web_sessions WHERE constellation = ? AND id = ?",
+                (tx.constellation, session_id),
+            )
+            await tx.notify(ACCESS_CHANGED, tx.constellation)
+            await note(tx, session, "login.ended", by="http", what=session.actor.id)
+
+        await session.database.write(work)
+        self._access.changed()
 
     async def log_out_everywhere(self) -> int:
         """End all sessions of the caller; return how many there were."""
@@ -531,27 +573,45 @@ async def ensure_default_token(tokens: Tokens, session: Session) -> str:
     Returns:
         What a person should know, or nothing.
     """
-    file = session.data / DEFAULT_FILE
+    # Of several servers that start at once, one makes it.
+    async with session.database.alone("default token"):
+        return await _ensure_default_token(tokens, session)
+
+
+async def _ensure_default_token(tokens: Tokens, session: Session) -> str:
+    file, wanted = session.data / DEFAULT_FILE, session.data / WANTED_FILE
     written = _read_default(file)
     match = SECRET_FORM.fullmatch(written) if written is not None else None
     known, active = await session.database.read(
         lambda tx: _default_state(tx, f"token_{match[1]}" if match else "")
     )
     if written is not None and (known or match is None):
+        wanted.unlink(missing_ok=True)
         return ""  # in use, or revoked, or put there by the owner
-    if active:
+    if active and not wanted.exists():
         return (
             f"The secret of the token {DEFAULT_NAME!r} is not in {file}. "
             '"asterism token create NAME" makes another token.'
         )
+    name = await session.database.read(_free_name)
     number, secret = new_secret()
     # Written first: a token that is in the store and nowhere else could not be used by anybody.
     try:
         _write_default(file, secret)
     except OSError as error:
         return f"{file} cannot be written ({error.strerror}), so that no token was made."
-    await tokens._create(DEFAULT_NAME, OWNER, (), (), None, None, "server", (number, secret))  # pyright: ignore[reportPrivateUsage] - of the same module  # noqa: SLF001
+    await tokens._create(name, OWNER, (), (), None, None, "server", (number, secret))  # pyright: ignore[reportPrivateUsage] - of the same module  # noqa: SLF001
+    wanted.unlink(missing_ok=True)
     return f"The token for programs on this machine is in {file}."
+
+
+async def _free_name(tx: Connection) -> str:
+    """Return the name of the token of a first start; one with a number if it is taken."""
+    name, number = DEFAULT_NAME, 1
+    while await active_token(tx, name) is not None:
+        number += 1
+        name = f"{DEFAULT_NAME}-{number}"
+    return name
 
 
 async def _default_state(tx: Connection, token_id: str) -> tuple[bool, bool]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import contextlib
 import logging
+import shlex
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from asterism import plugins
 from asterism.app.engine import Engine
 from asterism.app.session import (
     AnyText,
@@ -24,20 +25,30 @@ from asterism.app.session import (
     note,
     verbs,
 )
-from asterism.errors import AsterismError, Conflict, InvalidInput, NotAllowed, NotFound
+from asterism.errors import (
+    AsterismError,
+    Conflict,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    QuotaReached,
+)
+from asterism.groups.options import rename_in_options
+from asterism.groups.runner import withdraw_questions
+from asterism.memory.forgetting.redaction import FORGOTTEN
 from asterism.memory.gate.blocks import create_starter_blocks
 from asterism.memory.gate.writer import Writer
 from asterism.permissions import Act
-from asterism.ports import ModelRequest, Warm
+from asterism.ports import MemberOptionsPattern, ModelRequest, Warm
 from asterism.records import dataclass
-from asterism.store import agents, journal, messages
+from asterism.store import agents, groups, journal, messages
 from asterism.store.database import Connection
 from asterism.telemetry.redaction import RequestRedactor, redact
 from asterism.turns.context import enter, load
 from asterism.turns.replay import append_past, read_past
 from asterism.turns.rules import narrowed
-from asterism.turns.runtime import last_signal, signals_of_turn
-from asterism.turns.turn import time_of
+from asterism.turns.runtime import OVERLAP, last_signal, signals_of_turn
+from asterism.turns.turn import ALL_AGENTS, end_id, ended_turn, time_of
 from asterism.types.agents import (
     DEFAULT_MODEL,
     OWNER,
@@ -53,6 +64,7 @@ from asterism.types.agents import (
 from asterism.types.search import DOMAINS, Query, SearchResult
 from asterism.types.turns import (
     MAX_MESSAGE_LENGTH,
+    AttachedDocument,
     ClientRequest,
     ImportResult,
     Message,
@@ -63,13 +75,16 @@ from asterism.types.turns import (
     Signal,
     check_field,
     plain,
+    text_of,
+    without_stamp,
 )
 
 if TYPE_CHECKING:
     from asterism.app.archive import AgentArchive, Archive
-    from asterism.app.blocks import AgentBlocks
+    from asterism.app.blocks import AgentBlocks, Blocks
 
 _log = logging.getLogger(__name__)
+_NOT_NEEDED = "The group that asked goes on without this answer."
 
 DEFAULT_SYSTEM = (
     "You are {name}, a long-lived assistant in the home of your owner. When asked who you are, say "
@@ -79,10 +94,10 @@ DEFAULT_SYSTEM = (
 
 
 @dataclass(frozen=True, slots=True)
-class _AgentParts:
+class AgentParts:
     """What the nouns of an agent need, for an actor."""
 
-    session: Session
+    blocks: Callable[[], Blocks]
     search: Search
     archive: Callable[[], Archive]
     default_model: Callable[[], str]
@@ -93,7 +108,7 @@ class Agent(AgentRecord):
     """An agent of an open home: its record and its verbs."""
 
     _agents: Agents = field(kw_only=True, repr=False, compare=False)
-    _parts: _AgentParts = field(kw_only=True, repr=False, compare=False)
+    _parts: AgentParts = field(kw_only=True, repr=False, compare=False)
 
     async def ask(self, text: str, **options: Any) -> Outcome:
         """Send a message and wait for the answer; `Agents.send` has the options."""
@@ -139,9 +154,9 @@ class Agent(AgentRecord):
     @property
     def blocks(self) -> AgentBlocks:
         """The blocks that this agent sees: `await agent.blocks["human"].append("Has a cat.")`."""
-        from asterism.app.blocks import AgentBlocks, Blocks
+        from asterism.app.blocks import AgentBlocks
 
-        return AgentBlocks(Blocks(self._parts.session), self)
+        return AgentBlocks(self._parts.blocks(), self)
 
     @property
     def archive(self) -> AgentArchive:
@@ -151,10 +166,126 @@ class Agent(AgentRecord):
         return AgentArchive(self._parts.archive(), self)
 
 
-_MAX_QUEUED = 1_000
-_LOOK_EVERY = 2.0
-"""Seconds after which whoever watches all agents looks for new ones."""
+def bound_agent(record: AgentRecord, verbs: Agents, parts: AgentParts) -> Agent:
+    """Return a record as an agent that can be talked to."""
+    values = [getattr(record, name) for name in _RECORD_FIELDS]
+    return Agent(*values, _agents=verbs, _parts=parts)
+
+
 _RECORD_FIELDS = tuple(field.name for field in fields(AgentRecord))
+
+
+def own_external_id(session: Session, external_id: str | None) -> str | None:
+    """Return an external id that is never that of a message of somebody else.
+
+    The same id again is answered with the earlier turn, which only its sender may see.
+    """
+    if external_id is None:
+        return None
+    if not session.is_owner:
+        return f"{session.actor.id}:{external_id}"
+    if session.limits is not None and session.limits.agents is not None:
+        return f"{session.limits.id}:{external_id}"
+    return external_id
+
+
+def check_same_target(receipt: Receipt, target: str, external_id: str | None) -> None:
+    """Raise `Conflict` if the message that had an id before went to somebody else."""
+    if receipt.duplicate and receipt.agent_id != target:
+        raise Conflict(
+            f"A message with the id {external_id!r} was handed to another agent or group before "
+            f"(turn {receipt.turn_id}). Give each message an id of its own. Nothing was stored."
+        )
+
+
+async def check_same_text(
+    session: Session, receipt: Receipt, text: str, external_id: str | None
+) -> None:
+    """Raise `Conflict` if the message that had an id before says something else."""
+    if not receipt.duplicate:
+        return
+
+    async def read(tx: Connection) -> bytes | None:
+        item = await messages.find(tx, receipt.message_id)
+        record = await journal.turn(tx, receipt.turn_id) if item is None else None
+        if record is None:
+            return item.body if item is not None else None
+        entries = await journal.entries_of(tx, record)
+        return next((entry.body for entry in entries if entry.key == "in"), None)
+
+    body = await session.database.read(read)
+    former, now = without_stamp(text_of(body)) if body is not None else "", redact(text)
+    # Behind the words of a message stand its documents; of what was forgotten nothing is known.
+    if not former or former == now or former.startswith(f"{now}\n") or FORGOTTEN in former:
+        return
+    raise Conflict(
+        f"A message with the id {external_id!r} was handed in before and says something else (turn "
+        f"{receipt.turn_id}). Give each message an id of its own. Nothing was stored."
+    )
+
+
+async def signals_of(
+    engine: Engine, session: Session, agent_id: str, after: str | None
+) -> AsyncGenerator[Signal, None]:
+    """Yield the signals of the turns of an agent or a group that the actor may see."""
+    hub, visible = engine.hub, set[str]()
+    while True:
+        told: set[str] = set()
+        if after is not None and not hub.knows(agent_id, after):
+            yield Signal(after, agent_id, "", "gap", {})
+            # From here on signals are kept, so that nothing falls between journal and log.
+            since, place = after, hub.place(agent_id)
+            async for signal in _ended_since(engine, session, agent_id, since):
+                told.add(signal.turn_id)
+                yield signal
+            after = place
+        behind = False
+        async with contextlib.aclosing(hub.watch(agent_id, after)) as signals:
+            async for signal in signals:
+                if behind := signal.kind == "gap":
+                    break
+                after = signal.id
+                if signal.turn_id not in told and await _may_watch(session, signal, visible):
+                    yield signal
+        if not behind:
+            return
+
+
+_ENDS_AT_ONCE = 50
+"""Turns whose ends are read together."""
+
+
+async def _ended_since(
+    engine: Engine, session: Session, agent_id: str, signal_id: str
+) -> AsyncGenerator[Signal, None]:
+    """Yield from the journal how the turns have ended whose ends may have been missed."""
+    told, since = ended_turn(signal_id), time_of(signal_id) - OVERLAP
+    missed = await session.database.read(
+        lambda tx: journal.ended_since(tx, agent_id or None, since)
+    )
+    visible: set[str] = set()
+    for start in range(0, len(missed), _ENDS_AT_ONCE):
+        ends: dict[str, Signal] = {}
+        for record in missed[start : start + _ENDS_AT_ONCE]:
+            own = end_id(record.id, record.ended_at_ms or 0)
+            last = Signal(own, record.agent_id, record.id, "ended", {})
+            if record.id != told and await _may_watch(session, last, visible):
+                ends[record.id] = last
+        for outcome in await engine.runtime.outcomes(list(ends)):
+            yield replace(ends[outcome.turn_id], data=last_signal(outcome).data)
+
+
+async def _may_watch(session: Session, signal: Signal, visible: set[str]) -> bool:
+    """Tell whether the actor may see a turn of an agent; `visible` are those known so far."""
+    turn_id = signal.turn_id
+    if not session.sees_agent(signal.agent_id):
+        return False
+    if session.sees_every_audience or turn_id in visible:
+        return True
+    if not await session.sees_turn(turn_id):
+        return False
+    visible.add(turn_id)
+    return True
 
 
 @verbs(
@@ -165,6 +296,8 @@ _RECORD_FIELDS = tuple(field.name for field in fields(AgentRecord))
     ensure=Act.GOVERN,
     edit=Act.GOVERN,
     clone=Act.GOVERN,
+    archive=Act.GOVERN,
+    unarchive=Act.GOVERN,
     delete=Act.DELETE,
     send=Act.TALK,
     ask=Act.TALK,
@@ -185,14 +318,28 @@ class Agents:
     ) -> None:
         self._engine = engine
         self._session = session
-        self._parts = _AgentParts(session, search, archive, lambda: engine.settings.default_model)
+        self._parts = AgentParts(
+            self._blocks, search, archive, lambda: engine.settings.default_model
+        )
+
+    def _blocks(self) -> Blocks:
+        from asterism.app.blocks import Blocks
+
+        return Blocks(self._session)
 
     # -- which there are -------------------------------------------------------------------------
 
-    async def list(self) -> builtins.list[Agent]:
-        """Return all agents by name."""
+    async def list(self, *, archived: bool | None = False) -> builtins.list[Agent]:
+        """Return the agents by name: those at work, or with `archived` the archived ones.
+
+        With `archived=None`, both.
+        """
         records = await self._session.database.read(self._session.agents_in)
-        return [self._bind(record) for record in records]
+        return [
+            self._bind(record)
+            for record in records
+            if archived is None or (record.archived_at_ms is not None) == archived
+        ]
 
     async def get(self, name: str) -> Agent:
         """Return an agent by name or id."""
@@ -200,9 +347,7 @@ class Agents:
 
     def _bind(self, record: AgentRecord) -> Agent:
         """Return a record as an agent that can be talked to."""
-        return Agent(
-            *[getattr(record, name) for name in _RECORD_FIELDS], _agents=self, _parts=self._parts
-        )
+        return bound_agent(record, self, self._parts)
 
     async def create(
         self,
@@ -217,6 +362,7 @@ class Agents:
         agent = new_record(self._engine, self._session, name, model, system, tools, limits)
 
         async def work(tx: Connection) -> bool:
+            await check_quota(self._engine, tx)
             if not await agents.create(tx, agent):
                 return False
             await self._begin_memory(tx, agent)
@@ -225,8 +371,8 @@ class Agents:
 
         if not await self._session.database.write(work):
             raise Conflict(
-                f"There is an agent named {name!r} already. Choose another name, or change it with "
-                f'"asterism agent edit {name}". Nothing was created.'
+                f"There is an agent or a group named {name!r} already. Choose another name, or "
+                f'change it with "asterism agent edit {shlex.quote(name)}". Nothing was created.'
             )
         return self._bind(agent)
 
@@ -244,13 +390,18 @@ class Agents:
 
         async def work(tx: Connection) -> AgentRecord:
             existing = await agents.by_name(tx, name)
+            if existing is None:
+                await check_quota(self._engine, tx)
             if existing is None and await agents.create(tx, new):
                 await self._begin_memory(tx, new)
                 await self._note(tx, "agent.created", new, model=new.model)
                 return new
             # On PostgreSQL somebody may have been quicker between the two.
             existing = existing or await agents.by_name(tx, name)
-            assert existing is not None
+            if existing is None:
+                raise Conflict(
+                    f"There is a group named {name!r}. Choose another name. Nothing was created."
+                )
             return existing
 
         return self._bind(await self._session.database.write(work))
@@ -297,10 +448,15 @@ class Agents:
 
         async def work(tx: Connection) -> int | None:
             check_version(now.name, await agents.by_id(tx, now.id), version)
-            if "name" in different and await agents.by_name(tx, changed.name):
+            if "name" in different and (
+                await agents.has_name(tx, changed.name) or await agents.by_name(tx, changed.name)
+            ):
                 raise Conflict(
-                    f"There is an agent named {changed.name!r} already. Nothing was changed."
+                    f"There is an agent or a group named {changed.name!r} already. Choose another "
+                    "name. Nothing was changed."
                 )
+            if "name" in different:
+                await self._rename_in_groups(tx, now.id, changed.name)
             edited = await agents.edit(tx, changed)
             if edited is not None:
                 await self._note(tx, "agent.changed", changed, changed=different)
@@ -312,6 +468,21 @@ class Agents:
         self._engine.runtime.forget(now.id)
         return self._bind(replace(changed, version=written))
 
+    async def _rename_in_groups(self, tx: Connection, agent_id: str, name: str) -> None:
+        """Put another name of an agent into the options of its groups, before it has that name."""
+        installed = plugins.names("patterns")
+        for group in await groups.with_member(tx, agent_id):
+            if group.pattern not in installed:
+                continue
+            pattern = self._engine.pattern(group.pattern)
+            if not isinstance(pattern, MemberOptionsPattern):
+                continue
+            options = rename_in_options(pattern, group, agent_id, name)
+            if options != group.options:
+                await groups.set_options(tx, group.id, options)
+                about = {"agent_id": group.id, "what": group.name, "pattern": group.pattern}
+                await note(tx, self._session, "group.changed", by="api", **about)
+
     async def clone(self, agent: AgentRecord | str, name: str) -> Agent:
         """Make another agent with the same past and memory; what is under way stays where it is."""
         from asterism.memory.gate.copies import fork_memory
@@ -321,6 +492,7 @@ class Agents:
         copy = replace(new, tools=now.tools, rules=now.rules)
 
         async def work(tx: Connection) -> bool:
+            await check_quota(self._engine, tx)
             if not await agents.create(tx, copy):
                 return False
             await journal.copy_before(tx, now.id, await journal.end_of_past(tx, now.id), copy.id)
@@ -331,30 +503,102 @@ class Agents:
 
         if not await self._session.database.write(work):
             raise Conflict(
-                f"There is an agent named {name!r} already. Choose another name. Nothing was "
-                "created."
+                f"There is an agent or a group named {name!r} already. Choose another name. "
+                "Nothing was created."
             )
         self._engine.indexing.kick(copy.id)
         return self._bind(copy)
 
-    async def delete(self, agent: AgentRecord | str) -> Agent:
-        """Take an agent out of service. Its journal stays and can be read."""
+    async def archive(self, agent: AgentRecord | str, *, version: int | None = None) -> Agent:
+        """Let an agent rest: it is in no list and takes no turns until it is unarchived.
+
+        Its memory and its journal stay and can be read. A turn under way ends; messages and
+        schedules that wait are kept for later, and new messages are refused. A group that waits
+        for its answer is told that it is not available, and goes on without it. With `version`, the
+        agent must still have that one; else `Changed` is raised.
+        """
+        return await self._set_archived(agent, self._session.clock(), version)
+
+    async def unarchive(self, agent: AgentRecord | str, *, version: int | None = None) -> Agent:
+        """Put an archived agent back to work, first on what has waited meanwhile.
+
+        With `version`, the agent must still have that one; else `Changed` is raised.
+        """
+        return await self._set_archived(agent, None, version)
+
+    async def _set_archived(
+        self, agent: AgentRecord | str, at: int | None, expected: int | None
+    ) -> Agent:
         now = await self._session.agent(agent)
-        waiting = await self._session.database.read(lambda tx: messages.waiting(tx, now.id))
-        if waiting:
-            raise Conflict(
-                f"{now.name} has {len(waiting)} messages to answer first. Wait until it has "
-                "answered them. Nothing was deleted."
-            )
+        kind = "agent.archived" if at is not None else "agent.unarchived"
+
+        async def work(tx: Connection) -> tuple[int | None, builtins.list[str]]:
+            check_version(now.name, await agents.by_id(tx, now.id), expected)
+            version = await agents.set_archived(tx, now.id, at)
+            if version is None:
+                return None, []
+            await self._note(tx, kind, now)
+            if at is None:
+                return version, []
+            return version, await self._withdraw(tx, now, "archived", at)
+
+        version, unneeded = await self._session.database.write(work)
+        if version is None:
+            state = "archived already" if at is not None else "not archived"
+            raise Conflict(f"{now.name} is {state}. Nothing was changed.")
+        self._engine.runtime.forget(now.id)
+        self._stop_turns(unneeded)
+        if at is None:
+            self._engine.wake(now.id)
+        return self._bind(replace(now, archived_at_ms=at, version=version))
+
+    async def delete(self, agent: AgentRecord | str, *, version: int | None = None) -> Agent:
+        """Take an agent out of service. Its journal stays and can be read.
+
+        A group that waits for its answer is told that it is not available, and goes on without it.
+        With `version`, the agent must still have that one; else `Changed` is raised.
+        """
+        now = await self._session.agent(agent)
         at = self._session.clock()
 
-        async def work(tx: Connection) -> None:
+        async def work(tx: Connection) -> builtins.list[str]:
+            check_version(now.name, await agents.by_id(tx, now.id), version)
             await agents.delete(tx, now.id, at)
+            unneeded = await self._withdraw(tx, now, "deleted", at)
+            waiting = await messages.waiting(tx, now.id)
+            unanswered = [item for item in waiting if item.stopped is None]
+            if unanswered:
+                raise Conflict(
+                    f"{now.name} has {len(unanswered)} messages to answer first. Wait until it has "
+                    "answered them. Nothing was deleted."
+                )
+            if now.archived_at_ms is not None:
+                # Its lane rests, and would never take out what was stopped.
+                for item in waiting:
+                    await messages.take(tx, item, stopped=True)
+                    if (parked := await journal.turn(tx, item.turn_id)) is not None:
+                        await journal.end_stopped(tx, parked, item.stopped or _NOT_NEEDED, at)
             await self._note(tx, "agent.deleted", now)
+            return unneeded
 
-        await self._session.database.write(work)
+        unneeded = await self._session.database.write(work)
         self._engine.runtime.forget(now.id)
+        self._stop_turns(unneeded)
         return self._bind(now)
+
+    async def _withdraw(
+        self, tx: Connection, agent: AgentRecord, change: str, at: int
+    ) -> builtins.list[str]:
+        """Tell the groups that wait for an agent that it is gone; return its turns for them."""
+        turn_ids = await withdraw_questions(tx, agent.id, f"it was {change}", at)
+        for turn_id in turn_ids:
+            await self._engine.runtime.withdraw(tx, turn_id, _NOT_NEEDED)
+        return turn_ids
+
+    def _stop_turns(self, turn_ids: Sequence[str]) -> None:
+        """End those turns that are under way here."""
+        for turn_id in turn_ids:
+            self._engine.runtime.stop_turn(turn_id, _NOT_NEEDED)
 
     async def _note(self, tx: Connection, kind: str, agent: AgentRecord, **body: Any) -> None:
         """Add an event about an agent to the audit log."""
@@ -377,6 +621,8 @@ class Agents:
         present: Sequence[str] = (),
         client: ClientRequest | None = None,
         repeat_seconds: float | None = None,
+        documents: Sequence[AttachedDocument] = (),
+        retry_of: str | None = None,
     ) -> Receipt:
         """Hand in a message. On return it is stored and will be answered exactly once.
 
@@ -396,6 +642,9 @@ class Agents:
                 carries out itself, instructions, and what was said before in its conversation.
             repeat_seconds: How long after the answer the same `external_id` is still the same
                 message, and not a new one; None: for ever.
+            documents: Documents that belong to the message. The agent reads their text beside it,
+                marked as text from documents, and as much of it as its model can take in.
+            retry_of: The id of an earlier turn of the agent whose message this is, asked again.
 
         Where somebody other than the owner acts, it is they who speak, in private: `channel`,
         `sender`, `reply_to`, `room` and `present` are the owner's and the channels' to say, and
@@ -410,31 +659,42 @@ class Agents:
                 room=room,
                 present=present,
             )
+        agent_id = await self._session.id_of(agent)
+        if documents or retry_of:
+            client = replace(
+                client or ClientRequest(),
+                documents=tuple(documents),
+                retry_of=await self._retried(agent_id, retry_of) if retry_of else "",
+            )
         message = Message(
-            await self._session.id_of(agent),
+            agent_id,
             (text, *map(image, images)),
             MessageOrigin(channel, sender, reply_to, room),
-            self._own_id(external_id),
+            own_external_id(self._session, external_id),
             tuple(present),
             checked_schema(schema) if schema is not None else None,
             _checked_client(client) if client is not None else None,
             None if repeat_seconds is None else int(repeat_seconds * 1000),
         )
-        return await self._engine.runtime.accept(message, speaker)
+        receipt = await self._engine.runtime.accept(
+            message, speaker, may_decide=self._session.only_agents is None
+        )
+        if channel == "api":
+            check_same_target(receipt, message.target, external_id)
+        if channel == "api" and repeat_seconds is None:
+            await check_same_text(self._session, receipt, text, external_id)
+        return receipt
 
-    def _own_id(self, external_id: str | None) -> str | None:
-        """Return an external id that is never that of a message of somebody else.
-
-        The same id again is answered with the earlier turn, which only its sender may see.
-        """
-        session = self._session
-        if external_id is None:
-            return None
-        if not session.is_owner:
-            return f"{session.actor.id}:{external_id}"
-        if session.limits is not None and session.limits.agents is not None:
-            return f"{session.limits.id}:{external_id}"
-        return external_id
+    async def _retried(self, agent_id: str, turn_id: str) -> str:
+        """Return the id of a turn of an agent, or raise `NotFound`."""
+        record = await self._session.database.read(lambda tx: journal.turn(tx, turn_id))
+        visible = record is not None and await self._session.sees_turn(turn_id)
+        if record is None or record.agent_id != agent_id or not visible:
+            raise NotFound(
+                f"There is no turn {turn_id!r} of this agent to ask again. "
+                '"asterism turn list" shows the latest turns. Nothing was stored.'
+            )
+        return turn_id
 
     def _speaker(self, **options: object) -> str:
         """Return who speaks where somebody acts who is not the owner: they themselves."""
@@ -471,76 +731,20 @@ class Agents:
     async def watch(
         self, agent: AgentRecord | str | None = None, *, after: str | None = None
     ) -> AsyncGenerator[Signal, None]:
-        """Yield the signals of all turns of an agent, or of all agents, after the signal `after`.
+        """Yield the signals of all turns of an agent, or of everybody, after the signal `after`.
 
-        If the log of signals does not reach back that far, the turns that ended since are told from
-        the journal first, after a signal `gap`.
+        Without an agent, those of groups are told as well, as far as the actor may see them.
+
+        If the log of signals does not reach back that far, or is that of another process, the turns
+        that ended since are told from the journal first, after a signal `gap`; one that ended just
+        before `after` may be told again.
         """
-        if agent is not None:
-            signals = self._watch(await self._session.id_of(agent), after)
-        else:
-            signals = self._watch_all(after)
-        async with contextlib.aclosing(signals):
+        agent_id = ALL_AGENTS if agent is None else await self._session.id_of(agent)
+        async with contextlib.aclosing(
+            signals_of(self._engine, self._session, agent_id, after)
+        ) as signals:
             async for signal in signals:
                 yield signal
-
-    async def _watch_all(self, after: str | None) -> AsyncGenerator[Signal, None]:
-        """Yield the signals of all agents; those who are made later are watched soon after."""
-        queue: asyncio.Queue[Signal | BaseException] = asyncio.Queue(_MAX_QUEUED)
-        tasks: dict[str, asyncio.Task[None]] = {}
-
-        async def pass_on(agent_id: str, since: str | None) -> None:
-            try:
-                async with contextlib.aclosing(self._watch(agent_id, since)) as signals:
-                    async for signal in signals:
-                        await queue.put(signal)
-            except Exception as error:  # noqa: BLE001 - raised where somebody reads
-                await queue.put(error)
-
-        since = after
-        try:
-            while True:
-                place = self._engine.hub.place("")
-                for record in await self._session.database.read(self._session.agents_in):
-                    if record.id not in tasks:
-                        tasks[record.id] = asyncio.create_task(pass_on(record.id, since))
-                # Those who were made after this look are watched from their beginning.
-                since = after or place
-                with contextlib.suppress(TimeoutError):
-                    while True:
-                        async with asyncio.timeout(_LOOK_EVERY):
-                            signal = await queue.get()
-                        if isinstance(signal, BaseException):
-                            raise signal
-                        yield signal
-        finally:
-            for task in tasks.values():
-                task.cancel()
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
-
-    async def _watch(self, agent_id: str, after: str | None) -> AsyncGenerator[Signal, None]:
-        hub = self._engine.hub
-        reported: set[str] = set()
-        if after is not None and not hub.knows(agent_id, after):
-            yield Signal(after, agent_id, "", "gap", {})
-            # From here on signals are kept, so that nothing falls between journal and log.
-            since, after = time_of(after), hub.place(agent_id)
-            missed = await self._session.database.read(
-                lambda tx: journal.ended_since(tx, agent_id, since)
-            )
-            reported = {record.id for record in missed}
-            for record in missed:
-                if await self._may_watch(record.id):
-                    yield last_signal(await self._engine.runtime.outcome(record.id))
-        async with contextlib.aclosing(hub.watch(agent_id, after)) as signals:
-            async for signal in signals:
-                if signal.turn_id not in reported and await self._may_watch(signal.turn_id):
-                    yield signal
-
-    async def _may_watch(self, turn_id: str) -> bool:
-        """Tell whether the actor may see a turn of an agent that exists for them."""
-        session = self._session
-        return session.sees_every_audience or await session.sees_turn(turn_id)
 
     async def import_messages(
         self, agent: AgentRecord | str, messages: Sequence[PastMessage | tuple[str, str]]
@@ -628,7 +832,18 @@ def new_record(
     )
 
 
+async def check_quota(engine: Engine, tx: Connection) -> None:
+    """Raise `QuotaReached` if there are as many agents as there may be."""
+    most = engine.settings.quotas.agents
+    if most is not None and await agents.count(tx) >= most:
+        raise QuotaReached(
+            f"There are {most:,} agents, and quotas.agents allows no more. Delete one, or raise "
+            "the quota. Nothing was created."
+        )
+
+
 _MAX_CLIENT_TOOLS = 128
+_MAX_DOCUMENTS = 16
 
 
 def _checked_client(client: ClientRequest) -> ClientRequest:
@@ -655,6 +870,31 @@ def _checked_client(client: ClientRequest) -> ClientRequest:
         client.choice,
         plain(redact(client.instructions)),
         tuple(plain(redact(said)) for said in client.history),
+        _checked_documents(client.documents),
+        client.retry_of,
+    )
+
+
+def _checked_documents(documents: Sequence[AttachedDocument]) -> tuple[AttachedDocument, ...]:
+    """Return attached documents as they can be kept, or raise `InvalidInput`."""
+    if len(documents) > _MAX_DOCUMENTS:
+        raise InvalidInput(
+            f"{len(documents)} documents are attached to the message; the limit is "
+            f"{_MAX_DOCUMENTS}. Attach fewer, or add their folder as a source. Nothing was stored."
+        )
+    for document in documents:
+        check_field("The name of a document", document.name)
+        if len(document.text) > MAX_MESSAGE_LENGTH:
+            raise InvalidInput(
+                f"The document {document.name!r} has {len(document.text):,} characters; the limit "
+                f"is {MAX_MESSAGE_LENGTH:,}. Attach a part of it, or add its folder as a source. "
+                "Nothing was stored."
+            )
+    return tuple(
+        AttachedDocument(
+            plain(redact(document.name)), plain(redact(document.text)), document.left_out
+        )
+        for document in documents
     )
 
 
@@ -776,10 +1016,8 @@ class Halts:
 
         return await session.database.read(read)
 
-    async def halt(self, reason: str) -> Halt:
-        """Stop all agents until `resume`; what comes in meanwhile waits."""
-        if not reason.strip():
-            raise InvalidInput("A halt needs a reason. Nothing was halted.")
+    async def halt(self, reason: str = "") -> Halt:
+        """Stop all agents until `resume`; what comes in meanwhile waits. A reason is optional."""
         session = self._session
         halt = Halt(new_id("halt"), None, None, "critical", reason.strip(), session.clock())
         await session.database.write(lambda tx: agents.put_halt(tx, halt))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from asterism.app.session import AnyText, Session, note, verbs
+from asterism.app.session import AnyText, Session, check_same, note, verbs
 from asterism.errors import BudgetReached, ModelError, NotAllowed, NotFound
 from asterism.memory import archive, people
 from asterism.memory.archive import Relation, judge_prompt, parse_verdict
@@ -28,6 +29,7 @@ _ASKED_ABOUT = 3
 """About how many passages that are nearest to a new one a model is asked."""
 
 Ask = Callable[[AgentRecord, str], Awaitable[str]]
+_PassageWrite = AppendPassage | Retract | Tag
 _DONE: dict[type, str] = {AppendPassage: "appended", Retract: "retracted", Tag: "tagged"}
 
 
@@ -39,6 +41,7 @@ _DONE: dict[type, str] = {AppendPassage: "appended", Retract: "retracted", Tag: 
     add=Act.APPEND,
     add_many=Act.APPEND,
     append=Act.APPEND,
+    edit=Act.APPEND,
     retract=Act.DELETE,
     tag=Act.APPEND,
     search=Act.READ,
@@ -222,29 +225,72 @@ class Archive:
 
     async def append(self, passage_id: str, text: str, *, by: str = "api") -> Written:
         """Add text to the end of a passage."""
-        return await self._write(AppendPassage(passage_id, text), by)
+        return await self._write([AppendPassage(passage_id, text)], by)
 
-    async def retract(self, passage_id: str, *, by: str = "api") -> Written:
-        """Hold a passage to be true no longer; it stays in the history."""
-        return await self._write(Retract(passage_id), by)
+    async def edit(
+        self,
+        passage_id: str,
+        *,
+        append: str | None = None,
+        tags: Sequence[str] | None = None,
+        expected: Passage | None = None,
+        by: str = "api",
+    ) -> Passage:
+        """Change a passage: all that is given, or nothing if a part of it cannot be.
+
+        Args:
+            passage_id: Which passage.
+            append: Text that is added to its end.
+            tags: Its tags, and no others.
+            expected: The passage as read before; if somebody was quicker, `Changed` is raised.
+            by: What asks for it, such as `api` or `cli`.
+        """
+        writes: builtins.list[_PassageWrite] = []
+        if append is not None:
+            await self._session.allow(Act.APPEND, "passage.append", "passage", (passage_id,))
+            writes.append(AppendPassage(passage_id, append))
+        if tags is not None:
+            await self._session.allow(Act.APPEND, "passage.tag", "passage", (passage_id,))
+            writes.append(Tag(passage_id, tuple(tags)))
+        if not writes:
+            return await self.get(passage_id)
+        return (await self._write(writes, by, expected)).passage
+
+    async def retract(
+        self, passage_id: str, *, expected: Passage | None = None, by: str = "api"
+    ) -> Written:
+        """Hold a passage to be true no longer; it stays in the history.
+
+        With `expected`, the passage as read before, `Changed` is raised if somebody was quicker.
+        """
+        return await self._write([Retract(passage_id)], by, expected)
 
     async def tag(self, passage_id: str, tags: Sequence[str], *, by: str = "api") -> Written:
         """Give a passage these tags and no others."""
-        return await self._write(Tag(passage_id, tuple(tags)), by)
+        return await self._write([Tag(passage_id, tuple(tags))], by)
 
-    async def _write(self, write: AppendPassage | Retract | Tag, by: str) -> Written:
+    async def _write(
+        self, writes: Sequence[_PassageWrite], by: str, expected: Passage | None = None
+    ) -> Written:
+        """Do all of the writes to one passage, or none; return what the last one returns."""
         session = self._session
 
         async def work(tx: Connection) -> Written:
-            passage = await self._visible(tx, write.passage_id)
+            passage = await self._visible(tx, writes[0].passage_id)
+            check_same(passage.id, passage, expected)
             if not session.sees_agent(passage.archive_id):
                 raise NotAllowed(
                     f"Passage {passage.id} is of a document that other agents may read as well. "
                     "Use a token for all agents. Nothing was changed."
                 )
-            kind = f"passage.{_DONE[type(write)]}"
-            await note(tx, session, kind, by=by, agent_id=passage.archive_id, what=passage.id)
-            return await gate.write(tx, await session.writer(tx, by), passage.archive_id, write)
+            written: Written | None = None
+            for write in writes:
+                kind = f"passage.{_DONE[type(write)]}"
+                await note(tx, session, kind, by=by, agent_id=passage.archive_id, what=passage.id)
+                writer = await session.writer(tx, by)
+                written = await gate.write(tx, writer, passage.archive_id, write)
+            assert written is not None
+            return written
 
         return await session.database.write(work)
 

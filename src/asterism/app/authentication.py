@@ -32,13 +32,15 @@ from asterism.app.session import (
 from asterism.errors import (
     AsterismError,
     InvalidInput,
+    NotAllowed,
     NotAuthenticated,
     TooManyAttempts,
 )
 from asterism.memory import people
 from asterism.permissions import ROLES, SYSTEM, Act, Actor, Authority
 from asterism.records import dataclass
-from asterism.store.database import Connection, Row
+from asterism.store import groups
+from asterism.store.database import Connection, Database, Row
 from asterism.times import DAY, Moment, OptionalMoment, exact_duration, utc_text
 from asterism.types.agents import OWNER, Person, Trust, new_id
 
@@ -135,6 +137,19 @@ class WebSession:
     created_at = Moment()
     seen_at = Moment()
     expires_at = Moment()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who uses a home, and what they came with."""
+
+    person_id: str
+    """`owner`, or the id of a person."""
+    name: str
+    roles: tuple[str, ...]
+    constellation: str
+    credential: str | None
+    """The id of the token or of the session of the web page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,16 +330,18 @@ class Throttle:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         """Make it; `monotonic` tells the time in seconds."""
         self._monotonic = monotonic
-        self._attempts: OrderedDict[str, _Attempts] = OrderedDict()
+        self._attempts: dict[str, OrderedDict[str, _Attempts]] = {}
+        """By what they are for (an address, a token, a user): many of one push out no other."""
 
     def __len__(self) -> int:
         """Return how many addresses, tokens and users are remembered."""
-        return len(self._attempts)
+        return sum(map(len, self._attempts.values()))
 
     def begin(self, keys: Sequence[str]) -> None:
         """Note an attempt for all keys, or raise `TooManyAttempts` if one has to wait."""
         now = self._monotonic()
-        found = [self._of(key, now) for key in keys]
+        # What is refused leaves nothing behind, or refused attempts would push out the others.
+        found = [known for key in keys if (known := self._known(key, now)) is not None]
         wait = max((attempts.until - now for attempts in found), default=0.0)
         # Of attempts that are made at the same time, no more pass than one after the other.
         if any(one.under_way and one.failures + one.under_way >= self.FREE for one in found):
@@ -335,8 +352,8 @@ class Throttle:
                 f"Try again in {exact_duration(math.ceil(wait))}. Nothing was checked.",
                 retry_after=wait,
             )
-        for attempts in found:
-            attempts.under_way += 1
+        for key in keys:
+            self._of(key, now).under_way += 1
 
     def end(self, keys: Sequence[str], *, failed: bool) -> bool:
         """Note how an attempt went; return whether it is the first that brings a delay."""
@@ -351,21 +368,44 @@ class Throttle:
                 if over >= 0:
                     attempts.until = now + min(2.0 ** min(over, 30), self.LONGEST)
                     first = first or over == 0
+            elif not attempts.failures and not attempts.under_way:
+                del self._table(key)[key]  # nothing is to be remembered of it
         return first
 
+    def _table(self, key: str) -> OrderedDict[str, _Attempts]:
+        return self._attempts.setdefault(key.partition(":")[0], OrderedDict())
+
+    def _known(self, key: str, now: float) -> _Attempts | None:
+        """Return what was tried, unless it is so long ago that it does not count any more."""
+        known = self._table(key).get(key)
+        if known is None or known.under_way or now - known.last <= self.FORGOTTEN_AFTER:
+            return known
+        return None
+
     def _of(self, key: str, now: float) -> _Attempts:
-        attempts = self._attempts.pop(key, None)
-        if attempts is None or (
-            not attempts.under_way and now - attempts.last > self.FORGOTTEN_AFTER
-        ):
-            attempts = _Attempts(last=now)
-        self._attempts[key] = attempts
-        while len(self._attempts) > self.MAX_KEYS:
-            self._attempts.popitem(last=False)
+        """Return what was tried, or begin to remember it."""
+        table, attempts = self._table(key), self._known(key, now) or _Attempts(last=now)
+        table[key] = attempts
+        table.move_to_end(key)
+        if len(table) > self.MAX_KEYS:
+            del table[self._least(table, key, now)]
         return attempts
 
+    def _least(self, table: OrderedDict[str, _Attempts], new: str, now: float) -> str:
+        """Return what can best be forgotten: the oldest that has no delay yet, or none any more."""
 
-def _client_keys(client: str) -> list[str]:
+        def oldest(most_failures: float, until: float) -> str | None:
+            for key, one in table.items():
+                is_idle = not one.under_way and one.until <= until
+                if key != new and is_idle and one.failures < most_failures:
+                    return key
+            return None
+
+        least = oldest(self.FREE, now) or oldest(math.inf, now) or oldest(math.inf, math.inf)
+        return least or next(iter(table))
+
+
+def client_keys(client: str) -> list[str]:
     """Return what counts as one address: whoever has one address of IPv6 has 2⁶⁴ of them."""
     if not client:
         return []
@@ -420,7 +460,8 @@ class Credential:
         return self.token.expires_at_ms
 
 
-_Found = tuple[AccessToken | WebSession, str | bytes, Person | None]
+_Found = tuple[AccessToken | WebSession, str | bytes, Person | None, frozenset[str]]
+"""A token or a session, its hash, who has it, and the groups that exist for it."""
 _INVALID = (
     "The token is not valid: it is unknown, or was revoked. "
     '"asterism token create" makes one. Nothing was done.'
@@ -442,14 +483,18 @@ class Access:
     """
 
     def __init__(
-        self, session: Session, *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        session: Session,
+        throttle: Throttle | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make it for the owner's session."""
+        """Make it for the owner's session; `throttle` is that of the server, if it has several."""
         self._session = session
         self._system = changed_record(session, actor=Actor(SYSTEM, SYSTEM, SYSTEM))
         """For events about somebody of whom it is not known yet who they are."""
         self._monotonic = monotonic
-        self.throttle = Throttle(monotonic)
+        self.throttle = throttle or Throttle(monotonic)
         self.tokens = _Hasher(time_cost=1, memory_cost=8_192)
         """For random secrets of 256 bits, which nobody can guess."""
         self.passwords = _Hasher(time_cost=2, memory_cost=19_456)
@@ -506,7 +551,7 @@ class Access:
     ) -> Credential:
         match = SECRET_FORM.fullmatch(secret)
         if match is None:
-            keys = _client_keys(client)
+            keys = client_keys(client)
             self.throttle.begin(keys)
             await self._failed(keys, client)
             raise NotAuthenticated(_INVALID if kind == b"token" else _NO_SESSION)
@@ -559,7 +604,7 @@ class Access:
 
     async def _check_token(self, secret: str, token_id: str, client: str) -> Credential:
         await self._listen()
-        keys = [*_client_keys(client), f"token:{token_id}"]
+        keys = [*client_keys(client), f"token:{token_id}"]
         self.throttle.begin(keys)
         changes, found, right = self._changes, None, None
         try:
@@ -575,7 +620,7 @@ class Access:
 
     async def _check_session(self, secret: str, session_id: str, client: str) -> Credential:
         await self._listen()
-        keys = _client_keys(client)
+        keys = client_keys(client)
         self.throttle.begin(keys)
         changes, found, right = self._changes, None, None
         digest = sha256(secret.encode()).digest()
@@ -622,12 +667,12 @@ class Access:
 
     def _admit(self, found: _Found, changes: int) -> Credential:
         """Return what a token stands for that was read from the store."""
-        token, stored, person = found
+        token, stored, person, groups_seen = found
         now = self._session.clock()
         if isinstance(token, AccessToken):
             if token.state(now) != "active":
                 raise _expired(token)
-            session = session_of_token(self._session, token, person)
+            session = session_of_token(self._session, token, person, groups_seen)
             noted = token.used_at_ms or 0
         else:
             session = session_of_user(self._session, token, person)
@@ -663,16 +708,25 @@ class Access:
 
     # -- users ---------------------------------------------------------------------------------
 
-    async def log_in(self, name: str, password: str, client: str = "") -> NewWebSession:
-        """Begin a session of the web page; raise `NotAuthenticated` if the password is wrong."""
+    async def log_in(
+        self, name: str, password: str, client: str = "", constellation: str | None = None
+    ) -> NewWebSession:
+        """Begin a session of the web page; raise `NotAuthenticated` if the password is wrong.
+
+        A constellation that does not exist has no users: this is told as a wrong password is.
+        """
         check_secret_text("The name", name, MAX_NAME_LENGTH)
         check_secret_text("The password", password, MAX_PASSWORD_LENGTH)
+        check_secret_text("The constellation", constellation or "", MAX_NAME_LENGTH + 20)
         name = " ".join(name.split())
-        keys = [*_client_keys(client), f"user:{name.casefold()}"]
+        own = database = self._session.database
+        if constellation not in (None, own.constellation):
+            database = own.for_constellation(constellation or "")
+        keys = [*client_keys(client), user_key(database, name)]
         self.throttle.begin(keys)
-        found, right, session = None, None, self._session
+        found, right = None, None
         try:
-            found = await session.database.read(lambda tx: _find_user(tx, name))
+            found = await database.read(lambda tx: _find_user(tx, name))
             right = await self.passwords.matches(
                 found[1] if found else None, plain_password(password)
             )
@@ -682,15 +736,17 @@ class Access:
         if not right:
             # Not the name that was typed, if nobody has it: it may be a password.
             failed = "login.failed"
-            await session.database.write(
+            await (database if found else own).write(
                 lambda tx: note(tx, self._system, failed, by="http", what=who, client=client)
             )
             raise NotAuthenticated(_WRONG)
-        return await self._begin_session(who, client)
+        return await self._begin_session(database, who, client)
 
-    async def _begin_session(self, person_id: str, client: str) -> NewWebSession:
+    async def _begin_session(
+        self, database: Database, person_id: str, client: str
+    ) -> NewWebSession:
         number, secret = new_secret()
-        session, now = self._session, self._session.clock()
+        now = self._session.clock()
         begun = WebSession(f"session_{number}", person_id, now, now, now + SESSION_LIFETIME)
         digest = sha256(secret.encode()).digest()
 
@@ -708,7 +764,7 @@ class Access:
             kind = "login.succeeded"
             await note(tx, self._system, kind, by="http", what=person_id, client=client)
 
-        await session.database.write(work)
+        await database.write(work)
         return NewWebSession(begun, secret, csrf_of(secret))
 
     async def log_out(self, secret: str) -> None:
@@ -728,6 +784,11 @@ class Access:
         self.changed()
 
 
+def user_key(database: Database, name: str) -> str:
+    """Return under which key attempts with the name of a user are counted."""
+    return f"user:{database.constellation}:{name.casefold()}"
+
+
 def _expired(token: AccessToken | WebSession) -> _Ended:
     if isinstance(token, WebSession):
         return _Ended(_NO_SESSION)
@@ -743,15 +804,16 @@ async def _find_token(tx: Connection, token_id: str) -> _Found | None:
     found = await token_row(tx, token_id)
     if found is None:
         return None
-    person_id = found[0].person_id
-    return *found, await people.get_person(tx, person_id) if person_id is not None else None
+    person_id, agents = found[0].person_id, found[0].agents
+    person = await people.get_person(tx, person_id) if person_id is not None else None
+    return *found, person, await groups.groups_among(tx, agents) if agents else frozenset[str]()
 
 
 async def _find_session(tx: Connection, session_id: str) -> _Found | None:
     found = await _session_row(tx, session_id)
     if found is None:
         return None
-    return *found, await people.get_person(tx, found[0].person_id)
+    return *found, await people.get_person(tx, found[0].person_id), frozenset[str]()
 
 
 async def _find_user(tx: Connection, name: str) -> tuple[str, str] | None:
@@ -778,8 +840,16 @@ def acts_of_person(authority: Authority, person: Person) -> frozenset[Act]:
     return acts | {Act.TALK} if person.trust is Trust.KNOWN else acts
 
 
-def session_of_token(session: Session, token: AccessToken, person: Person | None) -> Session:
-    """Return the session of whoever comes with a token."""
+def session_of_token(
+    session: Session,
+    token: AccessToken,
+    person: Person | None,
+    groups_seen: frozenset[str] = frozenset(),
+) -> Session:
+    """Return the session of whoever comes with a token.
+
+    A token for some agents may use the groups that have no other members: `groups_seen`.
+    """
     acts: frozenset[Act] | None = frozenset(map(Act, token.scopes)) or None
     authority = session.authority()
     if token.role == OWNER:
@@ -795,7 +865,7 @@ def session_of_token(session: Session, token: AccessToken, person: Person | None
             # Persons whom the owner knows may talk to agents; a token says it by its role.
             acts = (acts or frozenset(Act)) - {Act.TALK}
     agents = frozenset(token.agents) or None
-    limits = TokenLimits(token.id, token.name, acts, agents, token.expires_at_ms)
+    limits = TokenLimits(token.id, token.name, acts, agents, groups_seen, token.expires_at_ms)
     return changed_record(session, actor=actor, limits=limits)
 
 
@@ -826,3 +896,41 @@ def check_secret_text(what: str, text: str, most: int) -> None:
 def plain_password(password: str) -> str:
     """Return a password in one form, however the keyboard composes its letters."""
     return unicodedata.normalize("NFKC", password)
+
+
+def check_reach(session: Session, role: str, act: str = "give access") -> None:
+    """Raise `NotAllowed` if the actor would give or take a role that allows more than their own."""
+    if session.is_owner:
+        return
+    authority = session.authority()
+    own = acts_of(authority, session.actor.roles)
+    if role == OWNER or not acts_of(authority, [role]) <= own:
+        raise NotAllowed(
+            f"{session.actor} cannot {act} with the role {role!r}, which allows more than "
+            "their own. The owner can. Nothing was changed."
+        )
+
+
+def check_lasting(session: Session, acts: frozenset[Act] | None, what: str) -> None:
+    """Raise `NotAllowed` if a token would give access that allows more, or lasts longer, than it.
+
+    Args:
+        session: Who acts, and what the token allows.
+        acts: What whoever gets the access may do; None: everything.
+        what: What would give it, for the error.
+    """
+    limits = session.limits
+    if limits is None:
+        return
+    more = limits.acts is not None and not (acts is not None and acts <= limits.acts)
+    if more or limits.agents is not None:
+        reason = "is narrowed, and that could give somebody more than it allows"
+    elif limits.expires_at_ms is not None:
+        ends = utc_text(limits.expires_at_ms)
+        reason = f"expires at {ends}, and that could give somebody access for longer"
+    else:
+        return
+    raise NotAllowed(
+        f"The token {limits.name!r} cannot {what}: it {reason}. Use a token for all acts and all "
+        "agents that does not expire. Nothing was changed."
+    )

@@ -617,7 +617,7 @@ class DecryptingFile:
 
 def peek(path: Path) -> Manifest | EncryptionHeader:
     """Return what a backup says of itself, without reading it to its end."""
-    with path.open("rb") as raw:
+    with os.fdopen(open_regular(path), "rb") as raw:
         if is_encrypted(raw):
             return read_header(raw, path.name)
         return BackupReader(cast("_Reads", raw), path.name).manifest

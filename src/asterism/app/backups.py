@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from asterism.app.access import DEFAULT_FILE
 from asterism.app.backup_file import (
     FORMAT,
     BackedUpFile,
@@ -52,14 +53,14 @@ from asterism.errors import (
 )
 from asterism.memory.forgetting import TOMBSTONE_KEY
 from asterism.permissions import Act
-from asterism.private import make_directory
+from asterism.private import make_directory, open_regular
 from asterism.records import dataclass
 from asterism.secrets import MasterKeyFile
 from asterism.store import agents, events
 from asterism.store.database import TABLE_SUFFIX, Connection, Database, load_migrations
 from asterism.store.forgetting import DATA_FILES
 from asterism.store.sqlite import FILE as DATABASE
-from asterism.store.sqlite import load_tables, open_sqlite, version_of_file
+from asterism.store.sqlite import load_tables, open_sqlite, read_file, version_of_file
 from asterism.times import Moment, to_datetime
 from asterism.turns.lanes import Pump
 from asterism.types.agents import new_id
@@ -471,6 +472,8 @@ class _Job:
             name == TOMBSTONE_KEY or here.absolute() / name == self._key_file
         ):
             return False  # what it opens would lie beside it
+        if here == self._data and _TOKEN_FILE.fullmatch(name):
+            return False  # whoever has the backup would be the owner of the home that goes on
         return here != self._data or not NOT_PART.fullmatch(name)
 
     def _configuration(self) -> Iterator[tuple[str, Path]]:
@@ -488,6 +491,7 @@ class _Job:
                 yield path.relative_to(folder).as_posix(), path
 
 
+_TOKEN_FILE = re.compile(rf"{re.escape(DEFAULT_FILE)}(\..*)?")
 NOT_PART = re.compile(
     r"asterism\.(db.*|lock|sock)|background\.json|.*\.log(\.\d+)?|snapshots|before-restore-.*"
     r"|\.(backup-|restoring|forgetting-|draft-|master).*"
@@ -617,6 +621,8 @@ async def verify_backup(
     reporter = Reporter(progress)
     with tempfile.TemporaryDirectory(prefix="asterism-verify-") as name:
         place = Path(name)
+        if await asyncio.to_thread(is_copy, file):
+            return await inspect_copy(file, place)
 
         def where(entry: BackedUpFile) -> Path | None:
             kind, _, rest = entry.name.partition("/")
@@ -707,6 +713,47 @@ async def inspect_backup(file: Path, place: Path, manifest: Manifest) -> BackupR
     encrypted = isinstance(await asyncio.to_thread(peek, file), EncryptionHeader)
     described = _described(file, _size(file), manifest, encrypted=encrypted)
     return BackupReport(described, manifest.constellations, contents, problems)
+
+
+_SQLITE = b"SQLite format 3\0"
+
+
+def is_copy(file: Path) -> bool:
+    """Tell whether a file is a database itself: the copy from before an upgrade."""
+    try:
+        with os.fdopen(open_regular(file), "rb") as content:
+            return content.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False  # whoever opens it says why it cannot be
+
+
+async def inspect_copy(file: Path, place: Path) -> BackupReport:
+    """Put the copy of a database into a directory, check all of it, and say what is in it."""
+    latest = load_migrations()[-1].number
+    check = place / "check"
+    check.mkdir(mode=0o700)
+    try:
+        schema = await asyncio.to_thread(version_of_file, file)
+        if schema > latest:
+            raise StoreTooNew(
+                f"{file.name} has schema {schema}, and this release knows schemas up to {latest}. "
+                "Upgrade asterism. Nothing was restored."
+            )
+        await asyncio.to_thread(shutil.copyfile, file, place / DATABASE)
+        (place / DATABASE).chmod(0o600)
+        # To be opened, it is brought up to date; what is restored stays as it was.
+        await asyncio.to_thread(shutil.copyfile, file, check / DATABASE)
+        contents, problems = await _look_into(file, check, readonly=schema == latest)
+        query = "SELECT DISTINCT constellation FROM agents ORDER BY constellation"
+        rows = await asyncio.to_thread(read_file, place / DATABASE, query)
+    except StoreTooNew:
+        raise
+    except StoreError as error:
+        raise damaged(file.name, error.reason.rstrip(".")) from error
+    finally:
+        shutil.rmtree(check, ignore_errors=True)
+    described = replace(_copy_of(file), schema=schema)
+    return BackupReport(described, tuple(str(row[0]) for row in rows), contents, problems)
 
 
 async def _look_into(

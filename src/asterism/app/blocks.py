@@ -100,7 +100,7 @@ class Blocks:
         description: str = "",
         limit: int = DEFAULT_LIMIT,
         permission: Permission = Permission.READ_WRITE,
-        audience: str = "public",
+        audience: str | None = None,
         pinned: bool = False,
         shared_with: Mapping[str, Permission] | None = None,
         existing: bool = False,
@@ -117,7 +117,8 @@ class Blocks:
             description: What it is for; agents read it.
             limit: The most characters it may hold.
             permission: What its owner may do to it.
-            audience: Who may see it, such as `public` or `person:anna|role:family`.
+            audience: Who may see it, such as `owner`, `public` or `person:anna|role:family`; the
+                owner alone if the owner or an admin creates it, else `public`.
             pinned: Whether a working block is always seen.
             shared_with: Other agents by name, with what each may do to it.
             existing: Whether to accept a block that exists already.
@@ -125,6 +126,7 @@ class Blocks:
         """
         session = self._session
         owner_id = await session.agent_id(agent)
+        seen_by = audience or ("owner" if session.sees_all else "public")
         shares = [
             Share((await session.agent(name)).id, permitted)
             for name, permitted in (shared_with or {}).items()
@@ -145,14 +147,14 @@ class Blocks:
                 description=description,
                 limit=limit,
                 permission=permission,
-                audience=await people.read_audience(tx, audience),
+                audience=await people.read_audience(tx, seen_by),
                 pinned=pinned,
             )
             for share in shares:
                 block = await gate.write(tx, writer, block.id, share)
             if is_new or shares:
                 event = "block.created" if is_new else "block.shared"
-                details = {"permission": permission.value, "audience": audience}
+                details = {"permission": permission.value, "audience": seen_by}
                 await self._note(tx, event, block, owner_id, by, details)
             return block
 

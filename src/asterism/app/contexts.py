@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from asterism.app.session import Session, no_such_turn, verbs
+from asterism.app.session import Session, no_such_turn, note, verbs
 from asterism.errors import AsterismError, Conflict, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
@@ -31,6 +31,7 @@ from asterism.types.turns import Entry, EntryKind, SentContext, message_wire
 if TYPE_CHECKING:
     from asterism.models.chain import ChainLink
     from asterism.turns.compaction import CompactionResult
+    from asterism.types.turns import Summary
 
 
 @verbs(
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     now=Act.READ,
     of_turn=Act.READ,
     compact=Act.OVERWRITE,
+    restart=Act.OVERWRITE,
 )
 class Contexts:
     """What models are shown, exactly, and why."""
@@ -172,6 +174,38 @@ class Contexts:
             )
         session.drop(record.id)
         return compacted
+
+    async def restart(self, agent: AgentRecord | str) -> Summary:
+        """Begin an agent's conversation with its owner anew; what it remembers stays.
+
+        Earlier messages leave the context. They stay in the journal, and search finds them. Turns
+        that have not ended go on with what they need of it.
+
+        Returns:
+            What stands in their place: it counts them, and says nothing of what they said.
+        """
+        from asterism.turns.compaction import restart
+
+        session, services = self._session, self._services
+        record = await session.agent(agent)
+        zone = services.settings.current.zone_name
+        live = await load(session.database, record.id, None, zone)
+        await enter(live, OWNER_ALONE, services.settings.current.context.tokens, services.clock())
+
+        async def leave_event(tx: Connection, summary: Summary) -> None:
+            kind, count = "context.restarted", summary.messages
+            await note(
+                tx, session, kind, by="api", agent_id=record.id, what=record.name, count=count
+            )
+
+        summary = await restart(services, live, live.context, leave_event)
+        if summary is None:
+            raise Conflict(
+                f"{record.name} has no finished turn in its context, so that there is nothing to "
+                "leave behind. Nothing was changed."
+            )
+        session.drop(record.id)
+        return summary
 
     async def _participants(self, present: Sequence[str]) -> Participants:
         if not present:

@@ -124,6 +124,37 @@ async def _servers(environ: Mapping[str, str], patience: float) -> list[Availabl
     return [answer for answer in answers if isinstance(answer, AvailableModel)]
 
 
+async def local_servers(
+    environ: Mapping[str, str], *, patience: float = PATIENCE
+) -> list[AvailableModel]:
+    """Return the model servers that run on this machine, each with its models."""
+    return await _servers(environ, patience)
+
+
+async def models_of_server(
+    settings: Settings, vendor: str, environ: Mapping[str, str], *, patience: float = PATIENCE
+) -> tuple[str, tuple[str, ...] | None] | None:
+    """Return where the server of a vendor is looked for on this machine, and its models.
+
+    The models are None if no server answers there. None for all other vendors.
+    """
+    known = vendors().get(vendor)
+    if known is None or not known.names:
+        return None
+    own = settings.vendor(vendor).base_url or ""
+    url = server_addresses(environ).get(vendor, "")
+    if vendor in settings.models and settings.models[vendor].base_url:
+        url = own.removesuffix("/").removesuffix("/v1")
+    if not _is_loopback(url):
+        return None
+    try:
+        async with asyncio.timeout(patience):
+            answer = orjson.loads(await _get(url, known.names))
+            return url, tuple(_names(answer))
+    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError):
+        return url, None
+
+
 def server_addresses(environ: Mapping[str, str]) -> dict[str, str]:
     """Return where each kind of server is looked for, as `http://host:port` by vendor.
 

@@ -17,7 +17,7 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asterism import plugins
 from asterism.app.authentication import Access
@@ -27,6 +27,7 @@ from asterism.app.tools import OfferedTools, Workshop
 from asterism.config import LiveSettings, Settings
 from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.gate import policies_of
+from asterism.groups.runner import GroupPump, GroupRunner
 from asterism.memory.forgetting import ForgottenTexts
 from asterism.models.chain import ModelRegistry
 from asterism.permissions import Act, Authority
@@ -39,6 +40,7 @@ from asterism.ports import (
     Encodes,
     Model,
     ModelFactory,
+    Pattern,
 )
 from asterism.private import make_directory
 from asterism.search import clear_caches
@@ -56,11 +58,24 @@ from asterism.turns.turn import TurnServices
 from asterism.types.agents import Participants, Trust, json_blob
 from asterism.types.memory import TOMBSTONES
 from asterism.types.search import Query, SearchResult
+from asterism.types.turns import Delivery, InboxItem
 
 if TYPE_CHECKING:
     from asterism.app.mcp import McpServers
     from asterism.models.cassette import Cassette
     from asterism.search.search import Searcher
+
+
+class ServedConstellations(Protocol):
+    """The constellations that a process serves, its own among them."""
+
+    async def engine_of_agent(self, agent_id: str) -> Engine:
+        """Return the engine of the constellation that an agent belongs to."""
+        ...
+
+    async def home(self, name: str) -> Any:
+        """Return the home of a constellation, which is opened if it is not open yet."""
+        ...
 
 
 class Engine:
@@ -74,17 +89,30 @@ class Engine:
         clock: Clock,
         data: Path,
         environ: Mapping[str, str],
+        server: Engine | None = None,
     ) -> None:
-        """Put the parts together; `Asterism.open` does this from a configuration."""
+        """Put the parts together; `Asterism.open` does this from a configuration.
+
+        With `server`, it is the engine of a constellation that the server's process serves beside
+        its own: it shares the models with their keys and limits, and the outbox.
+        """
         self.database = database
         self.live_settings = settings
         self.toolbox = toolbox
         self.clock = clock
+        self.environ = environ
         self.opened_at_ms = clock()
+        self.address: str | None = None
+        """Where the HTTP API of this process listens, if it does."""
         self.hub = Hub()
         self.telemetry = Telemetry()
         self.authorities = LiveAuthority(settings, authority_of)
-        self.models = ModelRegistry(settings, self._make_model, self._make_encoder)
+        self.server = server
+        self.models = (
+            ModelRegistry(settings, self._make_model, self._make_encoder)
+            if server is None
+            else server.models
+        )
         self.channels = ChannelRegistry(settings)
         self.prices = Prices(settings)
         self.pipeline = Pipeline(settings)
@@ -93,23 +121,38 @@ class Engine:
         # Every result of a tool asks for it, and it changes only when something is forgotten.
         self._redact_forgotten = functools.cache(self._forgotten.redact)
         self.services = self._make_services()
-        self.outbox = self._make_outbox()
+        self.outbox = self._make_outbox() if server is None else server.outbox
         self.indexing = Indexing(
             database, clock, lambda: self.models.encoder(settings.current.search.encoder)
         )
         self.approvals = self._make_approvals()
+        self.patterns: dict[str, Pattern] = {}
+        runner = GroupRunner(
+            self.pattern, clock, self._withdraw_turn, lambda: self.settings, self._wake_member
+        )
         self.runtime = Runtime(
             self.services,
             delivered=self.outbox.kick,
             ended=self.indexing.kick,
             approvals=self.approvals,
+            group_turns=runner,
         )
+        self.groups = GroupPump(database, clock, self.pattern, self.wake)
         self.session = Session(
-            database, clock, self.runtime.forget, data, self.authorities, clear=self.clear
+            database,
+            clock,
+            self.runtime.forget,
+            data,
+            self.authorities,
+            clear=self.clear,
+            is_loaded=lambda agent_id: self.runtime.loaded_agent(agent_id) is not None,
+            is_guest=server is not None,
         )
         """For the owner, and for what the home does by itself."""
-        self.access = Access(self.session)
-        self.schedules = SchedulePump(database, clock, self._wake, lambda: self.settings.zone)
+        self.access = Access(self.session, server.access.throttle if server is not None else None)
+        self.constellations: ServedConstellations | None = None
+        """Those that this process serves beside its own; None in one of them."""
+        self.schedules = SchedulePump(database, clock, self.wake, lambda: self.settings.zone)
         self.keys = KeyRing(self.session, lambda: self.settings, environ, self._key_changed)
         self.workshop = Workshop(data, lambda: self.settings)
         self.tools = OfferedTools(
@@ -122,8 +165,9 @@ class Engine:
 
     def _subscribe(self) -> None:
         """Have the parts follow changes of the settings."""
+        if self.server is None:
+            self.live_settings.subscribe(self.models.settings_changed)
         for changed in (
-            self.models.settings_changed,
             self.channels.settings_changed,
             self._servers_changed,
             self._encoder_changed,
@@ -132,15 +176,35 @@ class Engine:
         ):
             self.live_settings.subscribe(changed)
 
+    def pattern(self, name: str) -> Pattern:
+        """Return a pattern of groups by its name; it is made once."""
+        made = self.patterns.get(name)
+        if made is None:
+            made = self.patterns[name] = plugins.load("patterns", name)()
+        return made
+
+    def _wake_member(self, item: InboxItem, *, has_passages: bool) -> None:
+        self.runtime.wake_member(item, has_passages=has_passages)
+
+    async def _withdraw_turn(self, tx: Connection, turn_id: str, reason: str) -> None:
+        await self.runtime.withdraw(tx, turn_id, reason)
+
     def _make_outbox(self) -> OutboxPump:
         return OutboxPump(
             self.database,
-            self.channels.get,
+            self._channel_for,
             lambda: self.settings.outbox,
             self.clock,
             self.telemetry,
             worker=lambda: self.lanes.worker if self.lanes is not None else None,
         )
+
+    async def _channel_for(self, delivery: Delivery) -> Channel:
+        """Return the channel of a delivery, which is one of the constellation of its agent."""
+        if self.constellations is None:
+            return self.channels.get(delivery.channel)
+        engine = await self.constellations.engine_of_agent(delivery.agent_id)
+        return engine.channels.get(delivery.channel)
 
     def _make_approvals(self) -> ApprovalQueue:
         return ApprovalQueue(
@@ -223,10 +287,10 @@ class Engine:
         )
 
     async def _find(self, agent_id: str, query: Query, participants: Participants) -> SearchResult:
-        """Search for an agent in a turn."""
+        """Search in a turn: the memory of an agent, or of all without an id."""
 
-        async def owner_id(_: Connection) -> str:
-            return agent_id
+        async def owner_id(_: Connection) -> str | None:
+            return agent_id or None
 
         async def present(_: Connection) -> Participants:
             return participants
@@ -245,7 +309,7 @@ class Engine:
         self.workshop.clear()
 
     def _key_changed(self, name: str) -> None:
-        for vendor in self.models.vendors():
+        for vendor in self.models.vendors() if self.server is None else ():
             if name in (vendor, key_of_setting(self.settings, vendor)):
                 self.models.key_changed(vendor)
         if self.settings.mcp:
@@ -263,7 +327,8 @@ class Engine:
         if old.zone_name != new.zone_name:
             self.runtime.forget_all()  # their contexts begin anew, with the times of the new zone
 
-    def _wake(self, agent_id: str) -> None:
+    def wake(self, agent_id: str) -> None:
+        """Have the lane of an agent look for work, if lanes run here."""
         if isinstance(self.lanes, LocalLanes):
             self.lanes.poke(agent_id)
 

@@ -28,6 +28,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from asterism.app.access import Tokens, Users, ensure_default_token
 from asterism.app.agents import Agents, Halts, Search
 from asterism.app.authentication import Access, Credential, NewWebSession
+from asterism.app.constellations import (
+    ConstellationRegistry,
+    Constellations,
+    ConstellationSettings,
+    constellation_directory,
+)
 from asterism.app.engine import (
     Engine,
     begin_spans,
@@ -41,29 +47,32 @@ from asterism.app.spending import SpendingReports, presume_orphans
 from asterism.app.tools import Workshop
 from asterism.app.turns import Notices, Outbox, Schedules, Turns, visible_inbox
 from asterism.config import LiveSettings, Settings, data_directory
-from asterism.errors import AsterismError
+from asterism.errors import AsterismError, InvalidInput, NotAllowed
 from asterism.permissions import Act, Actor, LiveAuthority
 from asterism.ports import Answering, Channel, Clock, Model
+from asterism.private import make_directory
 from asterism.records import dataclass
-from asterism.store import agents, messages
+from asterism.store import agents, groups, messages
 from asterism.store.database import Connection, Database, DatabaseView
 from asterism.store.forgetting import FORGOTTEN
 from asterism.telemetry import Telemetry
 from asterism.times import DAY, Moment
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.lanes import Indexing, Lanes, LocalLanes, Pump
-from asterism.turns.runtime import Hub
+from asterism.turns.runtime import Hub, Runtime
 from asterism.types.agents import DEFAULT_MODEL, Account, AgentRecord, Halt, new_id, now_ms
 from asterism.types.turns import Message, Receipt
 from asterism.version import __version__
 
 if TYPE_CHECKING:
+    from asterism.app.alerts import Alerts, AlertWatch
     from asterism.app.archive import Archive
     from asterism.app.audit import Audit
     from asterism.app.backups import Backups, ScheduledBackups
     from asterism.app.blocks import Blocks
     from asterism.app.configuration import Configuration
     from asterism.app.contexts import Contexts
+    from asterism.app.groups import Groups
     from asterism.app.keys import Keys
     from asterism.app.mcp import Mcp
     from asterism.app.memory import Memory
@@ -97,6 +106,8 @@ class HomeStatus:
     approvals: int
     """Questions that wait for an answer."""
     halt: Halt | None
+    address: str | None = None
+    """Where the HTTP API of that process listens, if it does."""
 
     started_at = Moment()
 
@@ -119,6 +130,13 @@ class Home:
         return Agents(self._engine, self._session, self.search, lambda: self.archive)
 
     @cached_property
+    def groups(self) -> Groups:
+        """The groups of agents: `await home.groups.create("board", pattern="voting")`."""
+        from asterism.app.groups import Groups
+
+        return Groups(self._engine, self._session)
+
+    @cached_property
     def turns(self) -> Turns:
         """The turns of all agents."""
         return Turns(self._engine, self._session, self.agents)
@@ -127,6 +145,13 @@ class Home:
     def notices(self) -> Notices:
         """What the owner must be told."""
         return Notices(self._session)
+
+    @cached_property
+    def alerts(self) -> Alerts:
+        """What is wrong with the home now."""
+        from asterism.app.alerts import Alerts
+
+        return Alerts(self._session)
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -213,9 +238,22 @@ class Home:
         return People(self._session)
 
     @cached_property
+    def constellations(self) -> Constellations:
+        """The constellations of a server, for the owner of its own."""
+        return Constellations(self._session)
+
+    @cached_property
     def tokens(self) -> Tokens:
         """Tokens for the HTTP API."""
-        return Tokens(self._session, self._engine.access)
+        return Tokens(self._session, self._engine.access, self._tokens_of)
+
+    async def _tokens_of(self, constellation: str) -> Tokens:
+        """Return the tokens of another constellation of the server, for its owner."""
+        name = (await self.constellations.get(constellation)).name
+        registry = self._engine.constellations
+        assert registry is not None  # else the constellation could not be seen
+        home: Home = await registry.home(name)
+        return home.tokens
 
     @cached_property
     def users(self) -> Users:
@@ -286,9 +324,31 @@ class Home:
         act, told = method.verb
         return self._session.allow(act, told, told.partition(".")[0])
 
+    def may_use(self, name: str) -> bool:
+        """Tell whether whoever has this home may use a verb; nothing is noted if not."""
+        noun, _, verb = name.partition(".")
+        act, told = getattr(getattr(self, noun), verb).verb
+        try:
+            self._session.check(act, told, told.partition(".")[0])
+        except NotAllowed:
+            return False
+        return True
+
+    def find_verb(self, name: str) -> Callable[..., Any] | None:
+        """Return a verb by its name, such as `agents.list`, if the class of its noun has it."""
+        noun, _, verb = name.partition(".")
+        target: object = self if noun == "home" else None
+        if isinstance(vars(Home).get(noun), cached_property):
+            target = getattr(self, noun)
+        declared = hasattr(getattr(type(target), verb, None), "verb")
+        return getattr(target, verb) if declared else None
+
     @property
     def is_unlimited(self) -> bool:
-        """Whether it is the owner's, without any limit on what may be done with it."""
+        """Whether it is the owner's, without a limit on the acts and the agents.
+
+        The token may end all the same: what it makes must not outlast it.
+        """
         limits = self._session.limits
         is_free = limits is None or (limits.acts is None and limits.agents is None)
         return self._session.is_owner and is_free
@@ -323,6 +383,7 @@ class Home:
             len(await self.turns.unfinished()),
             len(await self.approvals.list()),
             await self.halts.current(),
+            engine.address,
         )
 
     async def metrics(self, accept: str = "") -> tuple[bytes, str]:
@@ -339,9 +400,22 @@ class Home:
         )
 
 
+def nouns() -> frozenset[str]:
+    """Return the nouns of a home, such as `agents`."""
+    members = vars(Home).items()
+    return frozenset(name for name, value in members if isinstance(value, cached_property))
+
+
 def actor_of(home: Home) -> Actor:
     """Return who acts in a home."""
     return home._session.actor  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a home has nouns only
+
+
+def agents_of(home: Home) -> frozenset[str]:
+    """Return the ids of the only agents that exist in a home for whoever acts; none: all do."""
+    # The home of another process is the owner's, and has no such limit.
+    session: Session | None = vars(home).get("_session")
+    return (session.only_agents if session is not None else None) or frozenset()
 
 
 class Asterism(Home):
@@ -355,10 +429,16 @@ class Asterism(Home):
             "retention", self._apply_retention, engine.clock, longest_sleep=_RETAIN_EVERY
         )
         self._scheduled: ScheduledBackups | None = None
+        self._alerts: AlertWatch | None = None
         engine.live_settings.subscribe(lambda _, new: self._schedule_backups(new))
         self._watching: asyncio.Task[None] | None = None
         self._retain_next = 0
         self._listener: Listener | None = None
+        self._opening_others: asyncio.Task[None] | None = None
+        self._registry: ConstellationRegistry | None = None
+        if engine.server is None:
+            self._registry = ConstellationRegistry(engine, self, self._open_constellation)
+            engine.constellations = self._registry
         self._starting_work = asyncio.Lock()
         self._closing = False
         self.taken_up: list[str] = []
@@ -375,8 +455,13 @@ class Asterism(Home):
         """Finds out who comes with a secret."""
         return self._engine.access
 
+    async def home_of_secret(self, secret: str) -> Asterism:
+        """Return the home of the constellation that a token or a session is of; else this one."""
+        registry = self._registry
+        return self if registry is None else await registry.home_of_secret(secret)
+
     async def authenticate(self, secret: str, *, client: str = "") -> Home:
-        """Return the home as the bearer of a token may use it.
+        """Return the home as the bearer of a token may use it, which is that of its constellation.
 
         Args:
             secret: The secret of the token, `ast_…`.
@@ -386,7 +471,8 @@ class Asterism(Home):
             NotAuthenticated: The token is unknown, expired or revoked.
             TooManyAttempts: It was not checked; `retry_after` says for how many seconds.
         """
-        return self.home_of(await self._engine.access.of_token(secret, client))
+        home = await self.home_of_secret(secret)
+        return home.home_of(await home.access.of_token(secret, client))
 
     def home_of(self, credential: Credential) -> Home:
         """Return the home as it may be used with a token or a session; it is made once."""
@@ -394,13 +480,22 @@ class Asterism(Home):
             credential.home = Home(self._engine, credential.session)
         return credential.home
 
-    async def log_in(self, name: str, password: str, *, client: str = "") -> NewWebSession:
+    async def log_in(
+        self, name: str, password: str, *, client: str = "", constellation: str | None = None
+    ) -> NewWebSession:
         """Begin a session of the web page for the owner or a person with a password."""
-        return await self._engine.access.log_in(name, password, client)
+        return await self._engine.access.log_in(name, password, client, constellation)
 
     async def log_out(self, secret: str) -> None:
         """End the session of the web page with this secret."""
-        await self._engine.access.log_out(secret)
+        await (await self.home_of_secret(secret)).access.log_out(secret)
+
+    def listens_at(self, address: str | None) -> None:
+        """Note where the HTTP API of this process listens; None: it does not any more."""
+        self._engine.address = address
+        if address is not None and self.telemetry.spans is None:
+            # Where no turns are taken, requests are traced all the same.
+            begin_spans(self.telemetry, self.settings)
 
     async def ensure_default_token(self) -> str:
         """Make the token `default` at the first start; return what a person should know."""
@@ -408,18 +503,10 @@ class Asterism(Home):
 
     # -- for other processes, through the socket ---------------------------------------------------
 
-    def find_verb(self, name: str) -> Callable[..., Any] | None:
-        """Return a verb by its name, such as `agents.list`, if the class of its noun has it."""
-        noun, _, verb = name.partition(".")
-        target: object = self if noun == "home" else None
-        if isinstance(vars(Home).get(noun), cached_property):
-            target = getattr(self, noun)
-        declared = hasattr(getattr(type(target), verb, None), "verb")
-        return getattr(target, verb) if declared else None
-
     async def greet(self, *, work: bool) -> dict[str, Any]:
         """Return what a client must know; with `work`, turns are taken here from now on."""
-        if work:
+        # On PostgreSQL, whoever started this process has said whether it takes turns.
+        if work and not self._engine.database.distributed:
             await self.start_working()
         settings = self.settings
         return {
@@ -469,6 +556,11 @@ class Asterism(Home):
     def workshop(self) -> Workshop:
         """The tools `shell` and `file`, and the sandbox that programs run in."""
         return self._engine.workshop
+
+    @property
+    def now(self) -> Clock:
+        """The clock: milliseconds since 1970."""
+        return self._engine.clock
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -529,14 +621,7 @@ class Asterism(Home):
         engine.prices.custom_vendors.update(models or {})
         home = cls(engine)
         try:
-            await engine.keys.open(readonly=readonly)
-            for tool in engine.workshop.tools():
-                toolbox.add(tool)
-            await engine.tools.open(readonly=readonly)
-            if engine.settings.mcp and (readonly or not work):
-                engine.mcp.start(connect=False)
-            if not readonly:
-                await home._start(work)
+            await home._begin(work=work, readonly=readonly)
             if listens and not engine.database.distributed:
                 home._listener = Listener(home, place)
                 await home._listener.start()
@@ -545,21 +630,32 @@ class Asterism(Home):
             await home._close(grace)
 
     @staticmethod
-    def connect(url: str, token: str | None = None) -> AbstractAsyncContextManager[Asterism]:
-        """Use a home that runs elsewhere: `async with Asterism.connect(url, token) as home:`.
+    def connect(
+        target: str | Path | None = None, token: str | None = None
+    ) -> AbstractAsyncContextManager[Asterism]:
+        """Use a home that runs in another process: `async with Asterism.connect(…) as home:`.
 
         It has the same nouns and verbs. What needs the process that runs it, such as its settings,
         is not there.
 
         Args:
-            url: Where `asterism serve` listens.
-            token: A token of the owner; without one, that of the environment variable
+            target: Where `asterism serve` listens, such as `https://home.example.org`, or a data
+                directory that a process of this user has open; None: the usual one.
+            token: For an address: a token of the owner; None: that of the environment variable
                 ASTERISM_TOKEN.
-        """
-        from asterism.app.remote import connected
 
-        secret = token or os.environ.get("ASTERISM_TOKEN", "")
-        return cast("AbstractAsyncContextManager[Asterism]", connected(url, secret))
+        Raises:
+            HomeLost: Nobody has the home open, or it cannot be reached.
+        """
+        from asterism.app.remote import connected_to
+
+        home = connected_to(target, token, os.environ, nouns())
+        return cast("AbstractAsyncContextManager[Asterism]", home)
+
+    @classmethod
+    def connect_sync(cls, target: str | Path | None = None, token: str | None = None) -> SyncHome:
+        """Use a home that runs in another process from a script: `connect` without `await`."""
+        return SyncHome(lambda: cls.connect(target, token))
 
     @classmethod
     def open_sync(cls, data: Path | str | None = None, **options: Any) -> SyncHome:
@@ -569,10 +665,46 @@ class Asterism(Home):
         """
         return SyncHome(lambda: cls.open(data, **options))
 
+    async def _open_constellation(self, name: str) -> tuple[Asterism, Engine]:
+        """Open another constellation of the same database, beside this one."""
+        server = self._engine
+        place = constellation_directory(self._session.data, name)
+        await asyncio.to_thread(make_directory, place)
+        settings = ConstellationSettings(server.live_settings, place, name, server.environ)
+        toolbox = make_toolbox(settings.current, place, ())
+        engine = Engine(
+            server.database.for_constellation(name),
+            settings,
+            toolbox,
+            server.clock,
+            place,
+            server.environ,
+            server,
+        )
+        engine.prices.custom_vendors.update(server.prices.custom_vendors)
+        home = type(self)(engine)
+        try:
+            await home._begin(work=server.lanes is not None, readonly=False)  # noqa: SLF001 - a home
+        except BaseException:
+            await home._close(0.0)  # noqa: SLF001 - a home
+            raise
+        return home, engine
+
+    async def _begin(self, *, work: bool, readonly: bool) -> None:
+        engine = self._engine
+        await engine.keys.open(readonly=readonly)
+        for tool in engine.workshop.tools():
+            engine.toolbox.add(tool)
+        await engine.tools.open(readonly=readonly)
+        if engine.settings.mcp and (readonly or not work):
+            engine.mcp.start(connect=False)
+        if not readonly:
+            await self._start(work)
+
     async def _start(self, work: bool) -> None:
         engine = self._engine
         await presume_orphans(engine.database, engine.clock())
-        if engine.database.upgrade is not None:
+        if engine.database.upgrade is not None and engine.server is None:
             from asterism.app.backups import tell_upgrade
 
             await tell_upgrade(engine.database, engine.clock())
@@ -590,27 +722,57 @@ class Asterism(Home):
         async with self._starting_work:
             if engine.lanes is not None or self._closing:
                 return
+            if engine.server is not None and engine.server.lanes is None:
+                return  # where the server takes no turns, none are taken
             if engine.settings.mcp:
                 engine.mcp.start(connect=True)
             begin_spans(engine.telemetry, self.settings)
-            if engine.cassette is not None:
-                engine.cassette.check()
-            lanes = self._make_lanes()
-            if not engine.database.distributed:
-                self.taken_up = await self.turns.unfinished()
-            engine.lanes = lanes
-            await engine.runtime.take_turns(lanes)
-            # What is slow to import is imported now, not in the middle of the first turn.
-            with contextlib.suppress(AsterismError):
-                engine.models.link(engine.models.chain(DEFAULT_MODEL)[0])
-            await engine.outbox.start()
-            await engine.schedules.start()
+            if engine.server is not None:
+                # Lanes, deliveries and schedules of all constellations are the server's.
+                engine.lanes = engine.server.lanes
+                assert engine.lanes is not None
+                engine.runtime.use_lanes(engine.lanes)
+            else:
+                await self._take_turns()
             await engine.approvals.start()
             self._retention.start()
             self._schedule_backups(self.settings)
+            self._watch_for_alerts()
             await engine.indexing.start()
             for name in engine.channels.names():
                 self._listening.append(asyncio.create_task(self._listen(name)))
+
+    async def _take_turns(self) -> None:
+        """Begin with the work of all constellations of the database."""
+        engine = self._engine
+        if engine.cassette is not None:
+            engine.cassette.check()
+        lanes = self._make_lanes()
+        if not engine.database.distributed:
+            self.taken_up = await self.turns.unfinished()
+        engine.lanes = lanes
+        await engine.runtime.take_turns(lanes)
+        # What is slow to import is imported now, not in the middle of the first turn.
+        with contextlib.suppress(AsterismError):
+            engine.models.link(engine.models.chain(DEFAULT_MODEL)[0])
+        await engine.outbox.start()
+        await engine.schedules.start()
+        await engine.groups.start()
+        self._opening_others = asyncio.create_task(self._open_others())
+
+    async def _open_others(self) -> None:
+        """Open the other constellations that have open work; let those work that are open."""
+        registry = self._registry
+        assert registry is not None
+        for home in registry.others():
+            await home.start_working()
+        await registry.open_busy()
+
+    def _watch_for_alerts(self) -> None:
+        from asterism.app.alerts import AlertWatch
+
+        self._alerts = AlertWatch(self._engine, self._session.data)
+        self._alerts.start()
 
     def _schedule_backups(self, settings: Settings) -> None:
         """Make backups as the settings say, where turns are taken."""
@@ -630,22 +792,28 @@ class Asterism(Home):
 
     def _make_lanes(self) -> Lanes:
         settings, engine = self.settings.runtime, self._engine
+        registry = engine.constellations
+        assert registry is not None
+
+        async def runtime_of(agent_id: str) -> Runtime:
+            return (await registry.engine_of_agent(agent_id)).runtime
+
+        engine.runtime.runtime_of = runtime_of
         if not engine.database.distributed:
             return LocalLanes(
-                engine.runtime.serve,
+                engine.runtime.serve_any,
                 lambda: engine.database.read(messages.busy_agents),
                 settings.turns,
             )
         from asterism.store.postgres import Postgres
         from asterism.turns.lanes_postgres import ProcrastinateLanes
 
-        # Lanes are shared by all constellations.
         database = engine.database
         driver = database.driver if isinstance(database, DatabaseView) else database
         assert isinstance(driver, Postgres)
 
         async def work(agent_id: str) -> None:
-            await engine.runtime.serve(agent_id, None)
+            await engine.runtime.serve_any(agent_id, None)
 
         return ProcrastinateLanes(
             driver,
@@ -661,16 +829,22 @@ class Asterism(Home):
             self._listener.refuse_new()
         async with self._starting_work:
             self._closing = True
-        for task in (*self._listening, *([self._watching] if self._watching else [])):
+        beside = [task for task in (self._watching, self._opening_others) if task is not None]
+        for task in (*self._listening, *beside):
             task.cancel()
         await asyncio.gather(*self._listening, return_exceptions=True)
         await engine.schedules.stop()
+        await engine.groups.stop()
         await engine.approvals.stop()
         await self._retention.stop()
-        if self._scheduled is not None:
-            await self._scheduled.stop()
+        for watch in (self._scheduled, self._alerts):
+            if watch is not None:
+                await watch.stop()
         await engine.indexing.stop()
         await engine.runtime.stop(grace)
+        if self._registry is not None:
+            for home in await self._registry.settle():
+                await home._close(grace)  # noqa: SLF001 - a home
         if self._listener is not None:
             # Whoever follows a turn from elsewhere has seen how it ended.
             await self._listener.close()
@@ -678,13 +852,31 @@ class Asterism(Home):
             await engine.mcp.close()
         await engine.tools.close()
         await engine.workshop.close()
-        await engine.outbox.stop()
+        if engine.server is None:
+            await engine.outbox.stop()
         await engine.telemetry.close()
-        await engine.models.close()
+        if engine.server is None:
+            await engine.models.close()
         await engine.channels.close()
         await engine.keys.close()
         await engine.access.close()
-        await engine.database.close()
+        if engine.server is None:
+            await engine.database.close()
+
+    async def _target_of(self, channel: str, message: Message) -> str:
+        """Return the id of the agent or group that a message of a channel is for."""
+        configured = self._engine.live_settings.current.channels.get(channel)
+        room = message.origin.room
+        target = message.target or (configured.answers_in(room) if configured else None)
+        if not target:
+            where = f"the room {room!r}" if room is not None else "private"
+            raise InvalidInput(
+                f"A message from the channel {channel!r} in {where} names nobody, and nobody is "
+                f"set to answer there. Set target or rooms in [channels.{channel}]. Nothing was "
+                "stored."
+            )
+        group = await self._session.database.read(lambda tx: groups.by_name(tx, target))
+        return group.id if group is not None else (await self._session.agent(target)).id
 
     async def _listen(self, name: str) -> None:
         """Take messages from a channel; start the channel again when it fails."""
@@ -693,11 +885,9 @@ class Asterism(Home):
             origin = message.origin
             # Whoever does not say who they are is not the owner.
             sender = origin.sender or origin.reply_to or "somebody"
-            agent = await self._session.agent(message.target)
+            target = await self._target_of(name, message)
             return await self._engine.runtime.accept(
-                replace(
-                    message, target=agent.id, origin=replace(origin, channel=name, sender=sender)
-                )
+                replace(message, target=target, origin=replace(origin, channel=name, sender=sender))
             )
 
         async def answer(
@@ -810,6 +1000,10 @@ class SyncHome:
             return self._iterate(cast("AsyncIterator[Any]", value))
         if isinstance(value, list):
             return [self.wrap(part) for part in cast("list[Any]", value)]
+        if type(value) is tuple:
+            return tuple(self.wrap(part) for part in cast("tuple[Any, ...]", value))
+        if isinstance(value, dict):
+            return {name: self.wrap(part) for name, part in cast("dict[Any, Any]", value).items()}
         if type(value).__module__.startswith(_HANDLES):
             return value if is_dataclass(value) and not _has_verbs(value) else _Handle(self, value)
         return value

@@ -19,6 +19,7 @@ from asterism.app.turns import Approval
 from asterism.client import RemoteAgent
 from asterism.errors import AsterismError, InvalidInput, NotAllowed, NotFound, OtherVersion
 from asterism.types.agents import AgentRecord
+from asterism.types.groups import GroupRecord
 from asterism.types.permissions import ApprovalRecord
 from asterism.version import __version__
 from asterism.wire import (
@@ -214,7 +215,7 @@ class VerbCalls:
             for place, awaited in callbacks:
                 _put(listed, named, place, frames.callback(place, awaited=bool(awaited)))
             inspect.signature(method).bind(*listed, **named)
-        except (BadFrame, TypeError, ValueError, IndexError) as error:
+        except (BadFrame, TypeError, ValueError, IndexError, RecursionError) as error:
             raise InvalidInput(
                 f"{name} cannot be called with what was sent: {error}. Nothing was changed."
             ) from None
@@ -247,6 +248,8 @@ def _as_record(value: Any) -> Any:
     """Return what is sent for something that has verbs here: its record."""
     if isinstance(value, Agent):
         return RemoteAgent(**_fields(value, AgentRecord), _model_in_use=value.model_in_use)
+    if isinstance(value, GroupRecord):
+        return GroupRecord(**_fields(value, GroupRecord))
     if isinstance(value, Approval):
         return ApprovalRecord(**_fields(value, ApprovalRecord))
     return value

@@ -124,6 +124,18 @@ class _CountCollector(Collector):
             ("signal", "outcome"),
             counts.exports,
         )
+        yield _counter(
+            "http_requests",
+            "HTTP requests, by route and status; `none` was cut off.",
+            ("method", "route", "status"),
+            counts.http_requests,
+        )
+        yield _labeled_histogram(
+            "http_request_seconds",
+            "Time until HTTP requests were answered, streams to their end.",
+            ("method", "route"),
+            counts.http_seconds,
+        )
 
     def _models(self) -> Iterator[Metric]:
         counts = self._counts

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from asterism.client import Hello, RemoteHome, lost, read_frame
+from asterism.app.agents import Agent, AgentParts, bound_agent
+from asterism.app.groups import Group, bound_group
+from asterism.app.turns import Approval, bound_approval
+from asterism.client import (
+    HOME,
+    Hello,
+    RemoteAgent,
+    RemoteHome,
+    SocketTransport,
+    greet,
+    lost,
+    read_frame,
+)
+from asterism.config import data_directory
 from asterism.errors import HomeLost, InvalidInput, NotAllowed
+from asterism.types.agents import AgentRecord
+from asterism.types.groups import GroupRecord
+from asterism.types.permissions import ApprovalRecord
 from asterism.version import __version__
 from asterism.wire import MAX_FRAME, to_line
 
@@ -19,12 +38,15 @@ _PATH = "/api/call"
 
 
 @asynccontextmanager
-async def connected(url: str, token: str) -> AsyncGenerator[RemoteHome, None]:
+async def connected(
+    url: str, token: str, make: Callable[..., RemoteHome] = RemoteHome
+) -> AsyncGenerator[RemoteHome, None]:
     """Give the home behind an address, such as `https://home.example.org`.
 
     Args:
         url: Where `asterism serve` listens, or what stands in front of it.
         token: A token of the owner without limits.
+        make: Makes the home.
     """
     import aiohttp
 
@@ -38,7 +60,114 @@ async def connected(url: str, token: str) -> AsyncGenerator[RemoteHome, None]:
         async for frame in transport.frames({"call": "hello", "work": True}, "hello", None):
             hello = Hello(**frame["result"])
         assert hello is not None
-        yield RemoteHome(Path(address), hello, None, work=True, transport=transport)
+        yield make(hello, transport, work=True)
+
+
+@asynccontextmanager
+async def connected_to(
+    target: str | Path | None,
+    token: str | None,
+    environ: Mapping[str, str],
+    nouns: frozenset[str],
+) -> AsyncGenerator[RemoteHome, None]:
+    """Give the home behind an address or in a data directory, with the verbs of what it returns.
+
+    Args:
+        target: An address with `http://` or `https://`, or else a data directory that a process of
+            this user has open; None: the one of this user.
+        token: For an address: a token of the owner; None: that of ASTERISM_TOKEN.
+        environ: The environment.
+        nouns: The nouns of a home.
+    """
+    make = partial(ConnectedHome, nouns)
+    if isinstance(target, str) and _ADDRESS.search(target):
+        checked_url(target)
+        secret = token or environ.get("ASTERISM_TOKEN")
+        if not secret:
+            raise InvalidInput(
+                f"{target} needs a token. Pass one, or set ASTERISM_TOKEN; on that "
+                'machine, "asterism token create" makes one. Nothing was done.'
+            )
+        async with connected(target, secret, make) as home:
+            yield home
+        return
+    place = data_directory(Path(target) if target is not None else None, environ)
+    hello = await greet(place, work=True)
+    if hello is None:
+        raise HomeLost(
+            f'No process has {place} open. Start one with "asterism up", or open the home in this '
+            "process with Asterism.open. Nothing was done."
+        )
+    yield make(hello, SocketTransport(place), work=True, place=place)
+
+
+_ADDRESS = re.compile(r"://|^[^/\\]+:\d+$")
+"""What is meant as an address, though perhaps not well written."""
+
+
+class ConnectedHome(RemoteHome):
+    """A home elsewhere whose agents, groups and approvals have their verbs, as in this process."""
+
+    def __init__(self, nouns: frozenset[str], *args: Any, **options: Any) -> None:
+        """Make it; `RemoteHome` has the options."""
+        super().__init__(*args, **options)
+        self._nouns = nouns
+
+    def __getattr__(self, noun: str) -> Any:
+        """Return a noun, or a verb of the home itself; raise `AttributeError` for what is not."""
+        if not noun.startswith("_") and noun not in HOME and noun not in self._nouns:
+            raise AttributeError(
+                f"{noun!r} is not a noun of a home that runs elsewhere; it has "
+                f"{', '.join(sorted(self._nouns))}"
+            )
+        return super().__getattr__(noun)
+
+    def sent(self, value: Any) -> Any:
+        """Return the record of an agent, a group or an approval."""
+        if isinstance(value, Agent):
+            return RemoteAgent(**_record(value, AgentRecord), _model_in_use=value.model_in_use)
+        if isinstance(value, Approval):
+            return ApprovalRecord(**_record(value, ApprovalRecord))
+        if isinstance(value, Group):
+            return GroupRecord(**_record(value, GroupRecord))
+        return value
+
+    def received(self, value: Any) -> Any:
+        """Return agents, groups and approvals with their verbs, also those inside of others."""
+        if isinstance(value, list):
+            return [self.received(part) for part in cast("list[Any]", value)]
+        if isinstance(value, tuple):
+            return tuple(self.received(part) for part in cast("tuple[Any, ...]", value))
+        if isinstance(value, dict):
+            named = cast("dict[Any, Any]", value).items()
+            return {name: self.received(part) for name, part in named}
+        if isinstance(value, RemoteAgent):
+            in_use = value.model_in_use
+            parts = AgentParts(
+                lambda: self.blocks, self.search, lambda: self.archive, lambda: in_use
+            )
+            return bound_agent(value, self.agents, parts)
+        if isinstance(value, ApprovalRecord):
+            return bound_approval(value, self.approvals)
+        if isinstance(value, GroupRecord):
+            return bound_group(value, self.groups)
+        if is_dataclass(value) and not isinstance(value, type):
+            return self._with_verbs_inside(value)
+        return value
+
+    def _with_verbs_inside(self, record: Any) -> Any:
+        """Return a record whose parts have their verbs, such as the details of an approval."""
+        parts = {each.name: getattr(record, each.name) for each in fields(record) if each.init}
+        bound = {
+            name: self.received(part)
+            for name, part in parts.items()
+            if isinstance(part, RemoteAgent | ApprovalRecord | GroupRecord)
+        }
+        return replace(record, **bound) if bound else record
+
+
+def _record(value: Any, kind: type[Any]) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(kind)}
 
 
 def checked_url(url: str) -> str:

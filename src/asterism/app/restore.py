@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 
+from asterism.app.access import DEFAULT_FILE, WANTED_FILE
 from asterism.app.backup_file import BackedUpFile, Manifest
 from asterism.app.backups import (
     BackupReport,
@@ -24,6 +25,8 @@ from asterism.app.backups import (
     absolute,
     extract,
     inspect_backup,
+    inspect_copy,
+    is_copy,
     run_stoppable,
 )
 from asterism.config import Settings, data_directory, load
@@ -82,6 +85,8 @@ async def restore_backup(
     file = absolute(path)
     try:
         with locked(place):
+            if await asyncio.to_thread(is_copy, file):
+                return await _restore_copy(file, place, replace=replace, despite=despite_flaws)
             restoring = _Restoring(file, place, variables, store, Reporter(progress))
             return await restoring.run(passphrase, replace=replace, despite_flaws=despite_flaws)
     except OSError as error:
@@ -90,6 +95,45 @@ async def restore_backup(
             'disk and the rights of the directory, then run "asterism backup restore" again; what '
             f"was there before is there, or in {place / _ASIDE}…."
         ) from error
+
+
+async def _restore_copy(file: Path, place: Path, *, replace: bool, despite: bool) -> RestoreReport:
+    """Put the database from before an upgrade back; the other files of the home stay."""
+    there = await asyncio.to_thread(os.listdir, place)
+    former = [place / name for name in sorted(there) if name.startswith(DATABASE)]
+    if former and not replace:
+        raise Conflict(
+            f"{place} has a database. Add --replace: it is moved aside and kept. Nothing was "
+            "restored."
+        )
+    stage = place / RESTORING
+    shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir(mode=0o700)
+    try:
+        report = await inspect_copy(file, stage)
+        if report.problems and not despite:
+            raise BackupError(
+                f"The audit log in {file.name} is not as it was written ({report.problems[0]}). "
+                "Take another copy, or add --despite-flaws. Nothing was restored."
+            )
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        raise
+    aside = None
+    if former:
+        aside = place / f"{_ASIDE}{to_datetime(now_ms()).strftime('%Y%m%dT%H%M%S%fZ')}"
+        aside.mkdir(mode=0o700)
+        for entry in former:  # the database before its log
+            entry.rename(aside / entry.name)
+    (stage / DATABASE).rename(place / DATABASE)
+    _sync(place)
+    shutil.rmtree(stage)
+    note = (
+        f"Only the database was restored, with schema {report.backup.schema}. The release that has "
+        "this schema opens it as it is; a newer one brings it up to date again, after another copy."
+    )
+    moved = str(aside) if aside is not None else None
+    return RestoreReport(str(place), report, moved, (note,))
 
 
 _STAYS = re.compile(r"asterism\.lock|asterism\.log(\.\d+)?|backups|before-restore-.*|\.restoring")
@@ -185,6 +229,8 @@ class _Restoring:
 
             save(files, None, {}, {("store", "url"): self._store})
         self._keep_forgotten(files)
+        if not (files / DEFAULT_FILE).exists():  # backups of earlier releases have it
+            (files / WANTED_FILE).touch(mode=0o600)
         if self._environ.get("ASTERISM_CONFIG"):
             self._notes.append(
                 "ASTERISM_CONFIG names another configuration file than the one that was restored."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import difflib
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -60,7 +61,7 @@ class Rules:
             if not 1 <= rule <= len(who.rules):
                 raise NotFound(
                     f"{who.name} has {len(who.rules)} rules, and none has the number {rule}. "
-                    f'"asterism rule list {who.name}" shows them. Nothing was changed.'
+                    f'"asterism rule list {shlex.quote(who.name)}" shows them. Nothing was changed.'
                 )
             gone = who.rules[rule - 1]
         elif rule in who.rules:

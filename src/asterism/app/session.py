@@ -59,25 +59,30 @@ ACCESS_CHANGED = "access"
 T = TypeVar("T")
 
 OWN_VERBS = frozenset(
-    {"token.current", "token.revoke_current", "user.change_password", "user.log_out_everywhere"}
+    {
+        *("token.current", "token.revoke_current"),
+        *("user.change_password", "user.current", "user.log_out", "user.log_out_everywhere"),
+    }
 )
 """Verbs about what a caller came in with, which no token forbids."""
-READING_VERBS = frozenset({"agent.get"})
+READING_VERBS = frozenset({"agent.get", "group.get"})
 """Verbs that belong to talking and are allowed to tokens that may only read."""
 BY_AGENT = frozenset(
     f"{noun}.{verb}"
     for noun, names in {
-        "agent": "list get edit delete send ask stream watch warm import_messages",
+        "agent": "list get edit archive unarchive delete send ask stream watch warm"
+        " import_messages",
         "approval": "list answered get show decide answer stream_decision",
         "audit": "list get names autonomy export",
         "block": "list get create write editable shares history at version_at diff blame",
         "context": "now of_turn compact",
         "grant": "list give revoke",
+        "group": "list get send ask stream watch transcript",
         "home": "counts status current",
         "memory": "as_of written_by revert_turn fork health export",
         "notice": "list",
         "outbox": "list",
-        "passage": "list get history add add_many append retract tag search",
+        "passage": "list get history add add_many append edit retract tag search",
         "rule": "list add set remove",
         "schedule": "list add cancel",
         "search": "list",
@@ -93,6 +98,13 @@ BY_AGENT = frozenset(
 
 All others are refused to such tokens: they work on the whole constellation."""
 
+OF_THE_SERVER = frozenset(
+    {"backup", "config", "constellation", "home.check", "home.metrics", "source.add"}
+)
+"""Nouns and verbs about the machine, or about all that its database holds.
+
+They are refused in constellations that a server serves beside its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
@@ -105,6 +117,8 @@ class TokenLimits:
     """None: every act."""
     agents: frozenset[str] | None = None
     """The ids of the only agents that exist for it; None: all."""
+    groups: frozenset[str] = frozenset()
+    """The ids of the groups that exist for it beside these agents: each of their members does."""
     expires_at_ms: int | None = None
 
     def check(self, act: Act, verb: str) -> None:
@@ -144,6 +158,10 @@ class Session:
     """Drops what this process keeps in memory of texts, such as what tools have loaded."""
     limits: TokenLimits | None = None
     """What the token allows that the actor came with; None: they came without a token."""
+    is_loaded: Callable[[str], bool] = lambda _: False
+    """Tells whether this process has an agent of this constellation in memory."""
+    is_guest: bool = False
+    """Whether the constellation is one that a server serves beside its own."""
 
     @property
     def is_owner(self) -> bool:
@@ -163,9 +181,11 @@ class Session:
         return self.limits.agents if self.limits is not None else None
 
     def sees_agent(self, agent_id: str | None) -> bool:
-        """Tell whether an agent exists for the actor; None stands for all agents together."""
-        only = self.only_agents
-        return only is None or agent_id in only
+        """Tell whether an agent or a group exists for the actor; None stands for all of them."""
+        limits = self.limits
+        if limits is None or limits.agents is None:
+            return True
+        return agent_id in limits.agents or agent_id in limits.groups
 
     @property
     def sees_all(self) -> bool:
@@ -260,6 +280,11 @@ class Session:
 
     def check(self, act: Act, verb: str, noun: str, arguments: Sequence[Any] = ()) -> None:
         """Return if the actor may use a verb; else raise `NotAllowed`."""
+        if self.is_guest and (noun in OF_THE_SERVER or verb in OF_THE_SERVER):
+            raise NotAllowed(
+                f"{verb} is about the whole server, and only the owner of the server's own "
+                "constellation may use it. Ask them. Nothing was changed."
+            )
         if self.limits is not None:
             self.limits.check(act, verb)
         if self.is_owner:
@@ -276,7 +301,7 @@ class Session:
             self.check(act, verb, noun, arguments)
         except NotAllowed as refused:
             body = {"what": verb, "verdict": "denied", "reason": refused.message}
-            event = Event("verb.denied", str(self.actor), self.clock(), body)
+            event = event_of(self, "verb.denied", body)
             await self.database.write(
                 lambda tx: events.append(tx, home_chain(tx.constellation), [event])
             )
@@ -292,6 +317,10 @@ class Session:
 
     async def agent(self, agent: AgentRecord | str) -> AgentRecord:
         """Return an agent by its name or id, or the current state of a record."""
+        name = agent.id if isinstance(agent, AgentRecord) else agent
+        record = await self.database.read(lambda tx: agents.by_name(tx, name), brief=True)
+        if record is not None and self.sees_agent(record.id):
+            return record
         return await self.database.read(lambda tx: self.agent_in(tx, agent))
 
     async def agent_in(self, tx: Connection, agent: AgentRecord | str) -> AgentRecord:
@@ -310,8 +339,18 @@ class Session:
     async def id_of(self, agent: AgentRecord | str) -> str:
         """Return the id of an agent; the agent of a record may be deleted meanwhile."""
         if isinstance(agent, AgentRecord) and self.sees_agent(agent.id):
-            return agent.id
+            agent_id = agent.id
+            # A program elsewhere can write any id into a record, also one of another constellation.
+            if self._is_made_here(agent) or self.is_loaded(agent_id):
+                return agent_id
+            if await self.database.read(lambda tx: agents.is_agent_of(tx, agent_id), brief=True):
+                return agent_id
         return (await self.agent(agent)).id
+
+    def _is_made_here(self, agent: AgentRecord) -> bool:
+        """Tell whether a record is an agent that this home has handed out."""
+        session: Session | None = getattr(getattr(agent, "_agents", None), "_session", None)
+        return session is not None and session.database is self.database
 
     async def agent_id(self, agent: AgentRecord | str | None) -> str:
         """Return the id of an agent, or that of the constellation as an owner of blocks."""
@@ -378,12 +417,21 @@ async def note(
         turn_id: The turn that it is about.
         body: What else is to be known; `what` names the thing.
     """
-    if session.limits is not None:
-        body.setdefault("token", session.limits.name)
     details = {name: value for name, value in body.items() if value not in (None, "", (), [])}
-    actor = str(session.actor)
-    event = Event(kind, actor, session.clock(), {**details, "by": by}, agent_id or None, turn_id)
+    event = event_of(session, kind, {**details, "by": by}, agent_id or None, turn_id)
     await events.append(tx, home_chain(tx.constellation), [event])
+
+
+def event_of(
+    session: Session,
+    kind: str,
+    body: Mapping[str, Any],
+    agent_id: str | None = None,
+    turn_id: str | None = None,
+) -> Event:
+    """Return an event of the actor, which names the token that they came with."""
+    named = {"token": session.limits.name} if session.limits is not None else {}
+    return Event(kind, str(session.actor), session.clock(), {**named, **body}, agent_id, turn_id)
 
 
 def _label(argument: Any) -> str:
@@ -404,6 +452,24 @@ def check_version(name: str, current: _Versioned | None, expected: int | None) -
     raise Changed(
         f"{name} has version {current.version}, and the change is for version {expected}. Read it "
         "again, and apply the change to that. Nothing was changed."
+    )
+
+
+def check_same(name: str, current: object, expected: object | None) -> None:
+    """Raise `Changed` if something is not what whoever changes it has seen."""
+    if expected is None or current == expected:
+        return
+    raise Changed(
+        f"{name} was changed since you read it. Read it again, and apply the change to that. "
+        "Nothing was changed."
+    )
+
+
+def no_such_position(noun: str, item_id: str) -> NotFound:
+    """Return the error for a page that is to go on from something that is not in the list."""
+    return NotFound(
+        f"There is no {noun} {item_id[:100]!r} to go on from. Start at the first page. Nothing was "
+        "changed."
     )
 
 
@@ -480,7 +546,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
         async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
             arguments.check(args, kwargs)
             session: Session = self._session
-            if session.limits is not None or not session.is_owner:
+            if session.limits is not None or session.is_guest or not session.is_owner:
                 await session.allow(act, verb, noun, args)
             try:
                 return await method(self, *args, **kwargs)
@@ -695,12 +761,12 @@ def _fits_container(origin: type[Any], inside: tuple[Any, ...]) -> Fits | None:
     return fits
 
 
-def checked_name(name: str) -> str:
-    """Return an agent's name, or raise `InvalidInput` if it cannot be one."""
+def checked_name(name: str, what: str = "an agent") -> str:
+    """Return the name of something, or raise `InvalidInput` if it cannot be one."""
     check_field("The name", name)
     if not name.strip() or len(name) > 100 or any(ord(char) < 32 for char in name):
         raise InvalidInput(
-            f"{name[:40]!r} cannot name an agent: a name has 1 to 100 characters on one line. "
+            f"{name[:40]!r} cannot name {what}: a name has 1 to 100 characters on one line. "
             "Choose another. Nothing was changed."
         )
     return name
@@ -733,6 +799,7 @@ def no_such(kind: str, name: str, there: list[str]) -> str:
         )
     remedy = {
         "agent": '"asterism agent create"',
+        "group": '"asterism group create"',
         "key": '"asterism key set"',
         "source": '"asterism source add"',
         "tool": "A file named in tools.modules",

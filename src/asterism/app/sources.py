@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 from asterism.app.session import Session, checked_name, no_such, note, verbs
-from asterism.errors import Conflict, InvalidInput, NotFound
+from asterism.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.memory import people
 from asterism.permissions import Act
+from asterism.private import make_directory
 from asterism.records import dataclass
-from asterism.sources.folder import Folder, Progress, SyncResult, kind_of
+from asterism.sources.folder import Folder, Progress, SyncResult, is_inside, kind_of
 from asterism.sources.readers import is_known
-from asterism.store import documents
+from asterism.store import documents, groups
 from asterism.store.database import Connection
 from asterism.types.agents import AgentRecord, new_id
 from asterism.types.documents import DocumentSource, SourceDocument
+from asterism.types.groups import Role
 
 UPLOADS = "uploads"
 """The directory of files that were put into sources, in the data directory."""
@@ -62,14 +65,19 @@ def _place(path: Path) -> Path:
     return place
 
 
-def _file_name(name: str) -> str:
-    """Return the name of a file that is put into a source; it must not lead elsewhere."""
+def _check_path_part(name: str, what: str) -> None:
+    """Raise unless a name can be that of a file or a directory here, and leads nowhere else."""
     is_plain = name.isprintable() and not any(sign in name for sign in '/\\:*?"<>|')
     if not is_plain or not 0 < len(name.encode()) <= _MAX_NAME or name.startswith("."):
         raise InvalidInput(
-            f"{name[:80]!r} is not a valid name of a file: it has 1 to {_MAX_NAME} bytes, no "
+            f"{name[:80]!r} is not a valid name of a {what}: it has 1 to {_MAX_NAME} bytes, no "
             "directory, no control characters, and does not begin with a dot. Nothing was stored."
         )
+
+
+def _file_name(name: str) -> str:
+    """Return the name of a file that is put into a source; it must not lead elsewhere."""
+    _check_path_part(name, "file")
     if not is_known(Path(name)):
         raise InvalidInput(
             f"{name!r} is a file of a kind that is not read ({kind_of(name)}). Convert it to text, "
@@ -144,16 +152,42 @@ class Sources:
         exclude: Sequence[str] = (),
         audience: str = "owner",
     ) -> DocumentSource:
-        """Make a source of a folder, or of one file; `sync` reads it."""
-        session = self._session
+        """Make a source of a folder of the machine, or of one file; `sync` reads it.
+
+        Only the owner may: whoever names a path has all of it read that the process may read.
+        Nothing in the data directory is read, where keys and the database are.
+        """
+        if not self._session.is_owner:
+            raise NotAllowed(
+                "Only the owner may add a folder of the machine as a source. Upload the files into "
+                "a source instead, or ask the owner. Nothing was added."
+            )
         place = await asyncio.to_thread(_place, Path(path))
-        ids = [await session.agent_id(agent) for agent in agents]
+        if await asyncio.to_thread(is_inside, place, self._session.data):
+            raise InvalidInput(
+                f"{str(place)!r} is in the data directory, where keys and the database are, and of "
+                "which no source is made. Move the documents elsewhere, or upload them into a "
+                "source. Nothing was added."
+            )
+        return await self._add(name, place, agents, include, exclude, audience)
+
+    async def _add(
+        self,
+        name: str,
+        place: Path,
+        agents: Sequence[AgentRecord | str],
+        include: Sequence[str],
+        exclude: Sequence[str],
+        audience: str,
+    ) -> DocumentSource:
+        session = self._session
+        ids = [(await self._reader(agent)).id for agent in agents]
         now = session.clock()
 
         async def work(tx: Connection) -> DocumentSource:
             source = DocumentSource(
                 id=new_id("source"),
-                name=checked_name(name),
+                name=checked_name(name, "a source"),
                 path=str(place),
                 include=tuple(include),
                 exclude=tuple(exclude),
@@ -163,7 +197,7 @@ class Sources:
             if not await documents.create(tx, source):
                 raise Conflict(
                     f"There is a source named {name!r} already. Choose another name, or read it "
-                    f'again with "asterism source sync {name}". Nothing was added.'
+                    f'again with "asterism source sync {shlex.quote(name)}". Nothing was added.'
                 )
             for agent_id in ids:
                 await documents.attach(tx, source.id, agent_id, now)
@@ -241,9 +275,9 @@ class Sources:
         if source.paused:
             raise Conflict(
                 f"Source {name!r} is paused, so that it is not read. Let it go on with "
-                f'"asterism source resume {name}". Nothing was read.'
+                f'"asterism source resume {shlex.quote(name)}". Nothing was read.'
             )
-        folder = Folder(source, now=self._session.clock)
+        folder = self._folder(source)
         synced = await folder.sync(self._session.database, progress)
         if synced.read:
             report = f"{synced.read} documents"
@@ -274,12 +308,16 @@ class Sources:
             most: How many bytes it may have.
         """
         file, parts = _file_name(file), _parts_of(content)
-        place = self._session.data / UPLOADS / checked_name(name).replace("/", "_")
+        # It becomes the name of a directory.
+        _check_path_part(checked_name(name, "a source"), "source that files are put into")
+        place = self._session.data / UPLOADS / name
         try:
             source = await self.get(name)
         except NotFound:
-            await asyncio.to_thread(place.mkdir, 0o700, parents=True, exist_ok=True)
-            source = await self.add(name, place, audience=audience)
+            await asyncio.to_thread(make_directory, place.parent)
+            await asyncio.to_thread(make_directory, place)
+            place = await asyncio.to_thread(_place, place)
+            source = await self._add(name, place, (), (), (), audience)
         if Path(source.path) != place.resolve():
             raise Conflict(
                 f"Source {name!r} is the folder {source.path}, into which nothing is put from "
@@ -287,6 +325,12 @@ class Sources:
             )
         await _store_file(place / file, parts, most)
         return await self.sync(name)
+
+    def _folder(self, source: DocumentSource) -> Folder:
+        """Return what reads a source: in the data directory, its own uploads alone."""
+        data, place = self._session.data, Path(source.path)
+        is_upload = place.name == source.name and place.parent == (data / UPLOADS).resolve()
+        return Folder(source, now=self._session.clock, closed=None if is_upload else data)
 
     async def pause(self, name: str, *, paused: bool = True) -> None:
         """Pause a source: its documents can still be searched, and no new ones are read."""
@@ -301,16 +345,16 @@ class Sources:
 
     async def remove(self, name: str) -> None:
         """Take a source away with all that was read from it; the files stay."""
-        folder = Folder(await self.get(name), now=self._session.clock)
+        folder = self._folder(await self.get(name))
         await folder.remove(self._session.database)
         await self._session.database.write(
             lambda tx: note(tx, self._session, "source.removed", by="api", what=name)
         )
 
-    async def attach(self, name: str, agent: AgentRecord | str) -> None:
-        """Let an agent search a source."""
-        source, agent_id = await self.get(name), await self._session.agent_id(agent)
-        now = self._session.clock()
+    async def attach(self, name: str, agent: AgentRecord | str) -> str:
+        """Let an agent search a source, or the supervisor of a group; return the agent's name."""
+        source, reader = await self.get(name), await self._reader(agent)
+        agent_id, now = reader.id, self._session.clock()
 
         async def work(tx: Connection) -> None:
             await documents.attach(tx, source.id, agent_id, now)
@@ -318,10 +362,12 @@ class Sources:
             await note(tx, self._session, kind, by="api", agent_id=agent_id, what=name)
 
         await self._session.database.write(work)
+        return reader.name
 
-    async def detach(self, name: str, agent: AgentRecord | str) -> None:
-        """Let an agent search a source no longer."""
-        source, agent_id = await self.get(name), await self._session.agent_id(agent)
+    async def detach(self, name: str, agent: AgentRecord | str) -> str:
+        """Let an agent, or the supervisor of a group, search a source no longer."""
+        source, reader = await self.get(name), await self._reader(agent)
+        agent_id = reader.id
 
         async def work(tx: Connection) -> None:
             await documents.detach(tx, source.id, agent_id)
@@ -329,3 +375,22 @@ class Sources:
             await note(tx, self._session, kind, by="api", agent_id=agent_id, what=name)
 
         await self._session.database.write(work)
+        return reader.name
+
+    async def _reader(self, agent: AgentRecord | str) -> AgentRecord:
+        """Return the agent that a source is for: that of a group is its supervisor."""
+        group = None
+        if isinstance(agent, str):
+            group = await self._session.database.read(lambda tx: groups.by_name(tx, agent))
+        if group is None:
+            return await self._session.agent(agent)
+        leading = [member for member in group.members if member.role is Role.SUPERVISOR]
+        if not leading:
+            members = ", ".join(member.name for member in group.members) or "none"
+            raise InvalidInput(
+                f"The group {group.name!r} has no supervisor, who would get the source. Name one "
+                f"of its members instead ({members}), or make one the supervisor with "
+                f'"asterism group add member {shlex.quote(group.name)} AGENT --role supervisor". '
+                "Nothing was changed."
+            )
+        return await self._session.agent(leading[0].agent_id)

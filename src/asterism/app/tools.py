@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from asterism.app.session import Session, no_such, verbs
+import orjson
+
+from asterism.app.session import Session, event_of, no_such, note, verbs
 from asterism.config import Settings
-from asterism.errors import AsterismError, Conflict, NotFound
+from asterism.errors import AsterismError, Conflict, NotFound, ToolError
 from asterism.permissions import Act
 from asterism.store import agents, events
 from asterism.store.database import Connection
-from asterism.store.events import Event, home_chain
+from asterism.store.events import home_chain
 from asterism.tools.builtin.files import Files, file_tool
 from asterism.tools.builtin.shell import (
     BackgroundPrograms,
@@ -27,11 +29,21 @@ from asterism.tools.builtin.shell import (
 )
 from asterism.tools.builtin.web import clear_pages
 from asterism.tools.schema import checked_spec, registered_tool
-from asterism.tools.tool import Tool, Toolbox
-from asterism.types.agents import OWNER, HttpCall, RegisteredTool, ToolSpec
+from asterism.tools.tool import Tool, Toolbox, ToolContext
+from asterism.types.agents import (
+    OWNER,
+    AgentRecord,
+    HttpCall,
+    RegisteredTool,
+    ToolSpec,
+    new_id,
+)
+from asterism.types.turns import ResultState, ToolResult
 
 _log = logging.getLogger(__name__)
 _TOPIC = "tools"
+TEST_WORKSPACE = "tool-test"
+"""The folder among the workspaces of agents in which tools are tested."""
 
 
 class Workshop:
@@ -104,6 +116,11 @@ class OfferedTools:
             if self._offered.get(name, (0,))[0] != tool.version:
                 self.offer(tool)
 
+    def registered(self, name: str) -> Tool | None:
+        """Return a registered tool that is offered."""
+        offered = self._offered.get(name)
+        return offered[1] if offered is not None else None
+
     def is_taken(self, name: str) -> bool:
         """Tell whether a tool has a name that was not registered."""
         return name not in self._offered and name in self._toolbox.names()
@@ -143,6 +160,7 @@ class OfferedTools:
     offered=Act.READ,
     versions=Act.READ,
     remove=Act.GOVERN,
+    test=Act.GOVERN,
     sandbox=Act.READ,
 )
 class Tools:
@@ -215,7 +233,7 @@ class Tools:
         stored = await agents.put_tool(tx, spec, by, now)
         kind = "python" if spec.python else "http"
         body = {"tool": spec.name, "version": stored.version, "kind": kind}
-        event = Event("tool.registered", str(self._session.actor), now, body)
+        event = event_of(self._session, "tool.registered", body)
         await events.append(tx, home_chain(tx.constellation), [event])
         await tx.notify(_TOPIC, spec.name)
         return stored
@@ -259,7 +277,7 @@ class Tools:
         async def work(tx: Connection) -> bool:
             if not await agents.remove_tool(tx, name, now):
                 return False
-            event = Event("tool.removed", str(self._session.actor), now, {"tool": name})
+            event = event_of(self._session, "tool.removed", {"tool": name})
             await events.append(tx, home_chain(tx.constellation), [event])
             await tx.notify(_TOPIC, name)
             return True
@@ -267,6 +285,32 @@ class Tools:
         if not await self._session.database.write(work):
             raise NotFound(no_such("tool", name, [tool.spec.name for tool in await self.list()]))
         self._offered.withdraw(name)
+
+    async def test(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Run a registered tool once with some arguments, as a call of an agent would.
+
+        Source runs in the sandbox, in a folder for tests; a request is really sent.
+        """
+        tool = self._offered.registered(name)
+        if tool is None:
+            raise NotFound(no_such("tool", name, [there.spec.name for there in await self.list()]))
+        session, now = self._session, self._session.clock()
+        agent = AgentRecord(TEST_WORKSPACE, TEST_WORKSPACE, "", "", now)
+        turn_id = new_id("test")
+        try:
+            given = tool.read(orjson.dumps(dict(arguments)).decode())
+        except (ToolError, TypeError) as error:
+            return ToolResult(ResultState.NOT_RUN, str(error))
+        await session.database.write(
+            lambda tx: note(tx, session, "tool.tested", by="api", what=name)
+        )
+        try:
+            async with asyncio.timeout(tool.timeout):
+                return await tool.call(ToolContext(agent, turn_id, turn_id, now), given)
+        except ToolError as error:
+            return ToolResult(ResultState.FAILED, str(error))
+        except TimeoutError:
+            return ToolResult(ResultState.FAILED, f"{name} did not end within {tool.timeout:g} s.")
 
     async def sandbox(self) -> SandboxStatus:
         """Return the name of the sandbox, and its limits."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import re
+import shlex
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from datetime import datetime
@@ -13,20 +14,29 @@ from typing import Any
 
 import orjson
 
-from asterism.app.agents import Agent, Agents, new_record
+from asterism.app.agents import Agent, Agents, check_quota, new_record
 from asterism.app.engine import Engine
 from asterism.app.replay import replay_tape
-from asterism.app.session import Session, first_visible, no_such_turn, note, verbs
-from asterism.errors import AsterismError, Conflict, InvalidInput, NotFound
+from asterism.app.session import (
+    Session,
+    event_of,
+    first_visible,
+    no_such_position,
+    no_such_turn,
+    note,
+    shorten_text,
+    verbs,
+)
+from asterism.errors import AsterismError, Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.memory import people as stored_people
 from asterism.permissions import Act
 from asterism.records import dataclass
-from asterism.store import agents, approvals, events, journal, messages
+from asterism.store import agents, approvals, events, groups, journal, messages, spending
 from asterism.store.database import Connection
-from asterism.store.events import Event, home_chain
+from asterism.store.events import home_chain
 from asterism.telemetry.redaction import redact
 from asterism.times import to_datetime, to_ms
-from asterism.tools.builtin.control import plan_schedule
+from asterism.tools.builtin.control import check_quiet, plan_schedule
 from asterism.turns.approvals import (
     NO_APPROVAL,
     ApprovalReply,
@@ -49,6 +59,7 @@ from asterism.types.agents import (
     new_id,
     optional_ms,
 )
+from asterism.types.groups import GROUP_ID
 from asterism.types.permissions import ApprovalRecord, Extent, Grant, Wish, grant_details
 from asterism.types.turns import (
     Delivery,
@@ -67,11 +78,16 @@ from asterism.types.turns import (
     text_of,
 )
 
+_MAX_COUNTED = 10_000
+"""How many turns are counted for somebody who may not see all."""
+
 
 @verbs(
     "turn",
     list=Act.READ,
+    count=Act.READ,
     get=Act.READ,
+    cost=Act.READ,
     outcome=Act.READ,
     wait=Act.TALK,
     follow=Act.READ,
@@ -94,16 +110,47 @@ class Turns:
         self._agents = agents
 
     async def list(
-        self, agent: AgentRecord | str | None = None, *, limit: int = 20
+        self,
+        agent: AgentRecord | str | None = None,
+        *,
+        limit: int = 20,
+        before: str | None = None,
     ) -> builtins.list[TurnRecord]:
-        """Return the latest turns, newest first."""
+        """Return the latest turns, newest first.
+
+        Args:
+            agent: Whose; None: of all agents.
+            limit: How many at most.
+            before: The id of the last turn of the page before.
+        """
         session = self._session
         agent_id = await session.id_of(agent) if agent is not None else None
+        last = await self._position(before, agent_id) if before is not None else None
         return await session.visible_of_turns(
-            lambda tx, most: journal.turns_of(tx, agent_id, most),
+            lambda tx, most: journal.turns_of(tx, agent_id, most, last),
             lambda record: record.id,
             limit,
         )
+
+    async def _position(self, turn_id: str, agent_id: str | None) -> TurnRecord:
+        """Return the turn that a page goes on from; raise `NotFound` if the list has none such."""
+        record = await self._session.database.read(lambda tx: journal.turn(tx, turn_id))
+        is_of_list = record is not None and agent_id in (None, record.agent_id)
+        if record is None or not is_of_list or not await self._session.sees_turn(turn_id):
+            raise no_such_position("turn", turn_id)
+        return record
+
+    async def count(self, agent: AgentRecord | str) -> int:
+        """Return how many turns an agent has had that the actor may see."""
+        session, agent_id = self._session, await self._session.id_of(agent)
+        if session.sees_every_audience:
+            return await session.database.read(lambda tx: journal.count_turns(tx, agent_id))
+        return len(await self.list(agent_id, limit=_MAX_COUNTED))
+
+    async def cost(self, turn_id: str) -> int:
+        """Return what the model calls of a turn have cost, in nano-dollars."""
+        await self._must_see(turn_id)
+        return await self._session.database.read(lambda tx: spending.cost_of_turn(tx, turn_id))
 
     async def get(self, turn_id: str) -> tuple[TurnRecord, builtins.list[Entry]]:
         """Return a turn with its entries."""
@@ -134,8 +181,16 @@ class Turns:
         if not await self._session.sees_turn(turn_id):
             raise no_such_turn(turn_id)
 
-    async def follow(self, turn_id: str) -> AsyncGenerator[Signal, None]:
-        """Yield the signals of a turn from now on, `ended` or `parked` the last."""
+    async def follow(
+        self, turn_id: str, *, after: str | None = None
+    ) -> AsyncGenerator[Signal, None]:
+        """Yield the signals of a turn from now on, `ended` or `parked` the last.
+
+        Args:
+            turn_id: The turn.
+            after: The id of a signal; those after it that are still kept are told again. If they do
+                not reach back that far, a signal `gap` comes first.
+        """
         agent_id = (await self.outcome(turn_id)).agent_id
 
         async def accepted_before() -> Receipt:
@@ -143,7 +198,7 @@ class Turns:
 
         engine = self._engine
         async with contextlib.aclosing(
-            signals_of_turn(engine.hub, engine.runtime.wait, agent_id, accepted_before)
+            signals_of_turn(engine.hub, engine.runtime.wait, agent_id, accepted_before, after)
         ) as signals:
             async for signal in signals:
                 yield signal
@@ -273,8 +328,12 @@ class Turns:
             turn_id: The turn, which must have ended.
             cassette: A tape of what went over the wire: models are heard from it through their wire
                 formats, and requests composed now are compared with those on it, byte for byte.
+                Only the owner of the server names one, for it may be any file of the machine.
         """
+        if cassette is not None:
+            self._check_may_name_files()
         record, entries = await self.get(turn_id)
+        await self._refuse_group(record, "replayed", "replay")
         if cassette is None:
             return await replay_turn(self._session.database, record, entries)
         return await replay_tape(
@@ -301,6 +360,7 @@ class Turns:
         from asterism.memory.gate.copies import fork_memory
 
         record, entries = await self.get(turn_id)
+        await self._refuse_group(record, "forked", "fork")
         origin = await self._session.database.read(lambda tx: agents.by_id(tx, record.agent_id))
         assert origin is not None
         copy = replace(
@@ -318,6 +378,7 @@ class Turns:
         )
 
         async def work(tx: Connection) -> bool:
+            await check_quota(self._engine, tx)
             if not await agents.create(tx, copy):
                 return False
             await journal.copy_before(tx, origin.id, record.first_seq, copy.id)
@@ -331,12 +392,33 @@ class Turns:
 
         if not await self._session.database.write(work):
             raise Conflict(
-                f"There is an agent named {copy.name!r} already. Name the fork with --name. "
-                "Nothing was created."
+                f"There is an agent or a group named {copy.name!r} already. Name the fork with "
+                "--name. Nothing was created."
             )
         message = next(entry for entry in entries if entry.key == "in")
         outcome = await self._ask_again(copy, message)
         return await self._agents.get(copy.id), outcome
+
+    def _check_may_name_files(self) -> None:
+        """Raise `NotAllowed` unless the owner of the server acts, whose files they are."""
+        session = self._session
+        if session.is_guest or not session.is_owner or session.only_agents is not None:
+            raise NotAllowed(
+                "Only the owner of the server may name a tape, which is a file of the machine. "
+                "Replay the turn without one, from its recorded replies. Nothing was read."
+            )
+
+    async def _refuse_group(self, record: TurnRecord, done: str, command: str) -> None:
+        """Raise `Conflict` for a turn of a group: models are asked in the turns of its members."""
+        if not record.agent_id.startswith(GROUP_ID):
+            return
+        group = await self._session.database.read(lambda tx: groups.by_id(tx, record.agent_id))
+        name = group.name if group is not None else record.agent_id
+        raise Conflict(
+            f"Turn {record.id} is of the group {name!r}, and only turns of agents can be {done}. "
+            f'"asterism group transcript {shlex.quote(name)}" shows the turns of its '
+            f"members: {command} one of those. Nothing was done."
+        )
 
     async def _ask_again(self, agent: AgentRecord, message: Entry) -> Outcome:
         """Send a recorded message to another agent, with its images and its schema."""
@@ -383,28 +465,54 @@ class Notices:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def list(self, *, unseen: bool = True, limit: int = 100) -> builtins.list[Notice]:
-        """Return the notices, which are for nobody but the owner."""
+    async def list(
+        self, *, unseen: bool = True, limit: int = 100, after: str | None = None
+    ) -> builtins.list[Notice]:
+        """Return the notices, which are for nobody but the owner, the oldest first.
+
+        Args:
+            unseen: Whether only those that were not seen.
+            limit: How many at most.
+            after: The id of the last notice of the page before.
+        """
         session = self._session
         if not session.sees_every_audience:
             return []
 
         async def visible(notices: Sequence[Notice]) -> builtins.list[Notice]:
-            return [notice for notice in notices if session.sees_agent(notice.agent_id)]
+            return [notice for notice in notices if self._is_visible(notice)]
 
         async def read(tx: Connection) -> builtins.list[Notice]:
+            last = await agents.get_notice(tx, after) if after is not None else None
+            if after is not None and (last is None or not self._is_visible(last)):
+                raise no_such_position("notice", after)
             return await first_visible(
-                lambda most: agents.list_notices(tx, unseen=unseen, most=most), visible, limit
+                lambda most: agents.list_notices(tx, unseen=unseen, most=most, after=last),
+                visible,
+                limit,
             )
 
         return await session.database.read(read)
 
+    def _is_visible(self, notice: Notice) -> bool:
+        session = self._session
+        return session.sees_every_audience and session.sees_agent(notice.agent_id)
+
     async def mark_seen(self, ids: Sequence[str]) -> None:
-        """Note that the owner has seen these."""
+        """Note that the owner has seen these; if one of them is not there, none is noted."""
         at = self._session.clock()
-        await self._session.database.write(
-            lambda tx: agents.mark_notice_seen(tx, builtins.list(ids), at)
-        )
+
+        async def work(tx: Connection) -> None:
+            for notice_id in ids:
+                notice = await agents.get_notice(tx, notice_id)
+                if notice is None or not self._is_visible(notice):
+                    raise NotFound(
+                        f"There is no notice {shorten_text(notice_id)!r}. "
+                        '"asterism notice list" shows all. Nothing was changed.'
+                    )
+            await agents.mark_notice_seen(tx, builtins.list(ids), at)
+
+        await self._session.database.write(work)
 
 
 @verbs("outbox", list=Act.READ, retry=Act.APPEND)
@@ -415,23 +523,38 @@ class Outbox:
         self._engine = engine
         self._session = session
 
-    async def list(self, state: str | None = None, *, limit: int = 100) -> builtins.list[Delivery]:
-        """Return deliveries in a state (`waiting`, `dead`, `sent`), or all that are not sent."""
+    async def list(
+        self, state: str | None = None, *, limit: int = 100, after: str | None = None
+    ) -> builtins.list[Delivery]:
+        """Return deliveries, the oldest first.
+
+        Args:
+            state: Which state (`waiting`, `dead`, `sent`); None: all that are not sent.
+            limit: How many at most.
+            after: The key of the last delivery of the page before.
+        """
         session = self._session
+        if after is not None:
+            last = await session.database.read(lambda tx: messages.get_delivery(tx, after))
+            if last is None or not await session.sees_turn(last.turn_id):
+                raise no_such_position("delivery", after)
         return await session.visible_of_turns(
-            lambda tx, most: messages.list_deliveries(tx, state, most),
+            lambda tx, most: messages.list_deliveries(tx, state, most, after),
             lambda delivery: delivery.turn_id,
             limit,
         )
 
     async def retry(self, key: str) -> None:
         """Try a dead delivery again."""
-        at = self._session.clock()
+        session, at = self._session, self._session.clock()
 
         async def work(tx: Connection) -> bool:
+            found = await messages.get_delivery(tx, key)
+            if found is None or not await session.visible_turns(tx, [found.turn_id]):
+                return False
             revived = await messages.revive_delivery(tx, key, at)
             if revived:
-                await note(tx, self._session, "delivery.retried", by="api", what=key)
+                await note(tx, session, "delivery.retried", by="api", what=key)
             return revived
 
         if not await self._session.database.write(work):
@@ -447,23 +570,32 @@ class Schedules:
         self._engine = engine
         self._session = session
 
-    async def list(self, agent: AgentRecord | str) -> builtins.list[Schedule]:
-        """Return the schedules of an agent, the next one first."""
-        agent_id = await self._session.id_of(agent)
+    async def list(self, agent: AgentRecord | str | None = None) -> builtins.list[Schedule]:
+        """Return the schedules of an agent, or without one of all agents, the next one first."""
+        session = self._session
+        agent_id = await session.id_of(agent) if agent is not None else None
 
         async def read(tx: Connection) -> builtins.list[Schedule]:
-            participants = await self._session.participants(tx)
-            listed = await messages.schedules_of(tx, agent_id)
-            return [
+            participants = await session.participants(tx)
+            everybody = [each.id for each in await session.agents_in(tx)]
+            listed = [
                 schedule
-                for schedule in listed
+                for each in (everybody if agent_id is None else [agent_id])
+                for schedule in await messages.schedules_of(tx, each)
                 if participants.can_see(audience_of(schedule.participants))
             ]
+            return sorted(listed, key=lambda schedule: (schedule.due_at_ms, schedule.id))
 
-        return await self._session.database.read(read)
+        return await session.database.read(read)
 
     async def add(
-        self, agent: AgentRecord | str, when: str | datetime, text: str, *, by: str = "api"
+        self,
+        agent: AgentRecord | str,
+        when: str | datetime,
+        text: str,
+        *,
+        quiet: str | None = None,
+        by: str = "api",
     ) -> Schedule:
         """Send an agent a message later, once or by a rule.
 
@@ -472,6 +604,8 @@ class Schedules:
             when: A time to come, or words for one in the owner's time zone such as "tomorrow at 9"
                 or "every Monday at 8".
             text: What the message says.
+            quiet: Hours in which it does not come, such as "22:00-08:00" in the owner's time zone;
+                what falls due in them comes once when they are over.
             by: By what means, for the audit log.
         """
         session = self._session
@@ -479,6 +613,8 @@ class Schedules:
         words = when if isinstance(when, str) else to_datetime(to_ms(when)).isoformat()
         agent_id = await session.id_of(agent)
         entry, _ = plan_schedule(agent_id, words, redact(check_text(text)), session.clock(), zone)
+        if quiet is not None:
+            entry = replace(entry, quiet=check_quiet(quiet))
         if not session.writes_as_owner:
             entry = replace(entry, participants=stored_people.alone_with(session.actor.id))
 
@@ -537,6 +673,11 @@ class Approval(ApprovalRecord):
 _RECORD_FIELDS = tuple(field.name for field in fields(ApprovalRecord))
 
 
+def bound_approval(record: ApprovalRecord, verbs: Approvals) -> Approval:
+    """Return a record as a question that can be answered."""
+    return Approval(*[getattr(record, name) for name in _RECORD_FIELDS], _approvals=verbs)
+
+
 @dataclass(frozen=True, slots=True)
 class ApprovalDetails:
     """A question with what people want to know of it."""
@@ -569,25 +710,47 @@ class Approvals:
 
     def _bind(self, records: Sequence[ApprovalRecord]) -> builtins.list[Approval]:
         """Return records as questions that can be answered."""
-        return [
-            Approval(*[getattr(record, name) for name in _RECORD_FIELDS], _approvals=self)
-            for record in records
-        ]
+        return [bound_approval(record, self) for record in records]
 
-    async def list(self) -> builtins.list[Approval]:
-        """Return the questions that wait for an answer, the oldest first."""
+    async def list(
+        self, *, limit: int | None = None, after: str | None = None
+    ) -> builtins.list[Approval]:
+        """Return the questions that wait for an answer, the oldest first.
+
+        Args:
+            limit: How many at most; None: all.
+            after: The id of the last question of the page before, answered since or not.
+        """
 
         async def read(tx: Connection) -> builtins.list[ApprovalRecord]:
-            return await self._visible(tx, await approvals.waiting(tx))
+            last = await self._position(tx, after) if after is not None else None
+            return (await self._visible(tx, await approvals.waiting(tx, last)))[:limit]
 
         return self._bind(await self._session.database.read(read))
 
-    async def answered(self, *, limit: int = 20) -> builtins.list[Approval]:
-        """Return the questions that were answered, the latest first."""
+    async def _position(self, tx: Connection, approval_id: str) -> ApprovalRecord:
+        """Return the question that a page goes on from; raise `NotFound` if there is none such."""
+        record = await approvals.get(tx, approval_id)
+        if record is None or not await self._visible(tx, [record]):
+            raise no_such_position("approval", approval_id)
+        return record
+
+    async def answered(
+        self, *, limit: int = 20, before: str | None = None
+    ) -> builtins.list[Approval]:
+        """Return the questions that were answered, the latest first.
+
+        Args:
+            limit: How many at most.
+            before: The id of the last question of the page before.
+        """
 
         async def read(tx: Connection) -> builtins.list[ApprovalRecord]:
+            last = await self._position(tx, before) if before is not None else None
+            if last is not None and last.decided_at_ms is None:
+                raise no_such_position("answered approval", last.id)
             return await first_visible(
-                lambda most: approvals.list_decided(tx, most),
+                lambda most: approvals.list_decided(tx, most, last),
                 lambda records: self._visible(tx, records),
                 limit,
             )
@@ -828,9 +991,7 @@ class Grants:
 
         async def work(tx: Connection) -> None:
             await approvals.put_grant(tx, grant)
-            event = Event(
-                "grant.given", str(self._session.actor), now, grant_details(grant), agent_id
-            )
+            event = event_of(self._session, "grant.given", grant_details(grant), agent_id)
             await events.append(tx, home_chain(tx.constellation), [event])
 
         await self._session.database.write(work)
@@ -849,9 +1010,8 @@ class Grants:
                 )
             if not await approvals.revoke_grant(tx, grant_id, now):
                 raise Conflict(f"{grant_id} was revoked before. Nothing was changed.")
-            event = Event(
-                "grant.revoked", str(self._session.actor), now, grant_details(grant), grant.agent_id
-            )
+            told = grant_details(grant)
+            event = event_of(self._session, "grant.revoked", told, grant.agent_id)
             await events.append(tx, home_chain(tx.constellation), [event])
             return grant
 

@@ -1,14 +1,17 @@
 """The webhook channel: answers go out as HTTP POST requests.
 
 Each request carries the header `Idempotency-Key`; a receiver that remembers the keys it has seen
-gets every message exactly once, whatever crashes in between.
+gets every message exactly once, whatever crashes in between. The signature is of the time and the
+body, so that a receiver can refuse what somebody has recorded and sends again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import time
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -57,22 +60,47 @@ class Webhook:
                 "attempt": delivery.attempts,
             }
         )
-        headers = {"content-type": "application/json", "idempotency-key": delivery.key}
+        timestamp = str(int(time.time()))
+        headers = {
+            "content-type": "application/json",
+            "idempotency-key": delivery.key,
+            "x-asterism-timestamp": timestamp,
+        }
         if self._secret:
-            digest = hmac.new(self._secret, body, hashlib.sha256).hexdigest()
+            signed = timestamp.encode() + b"." + body
+            digest = hmac.new(self._secret, signed, hashlib.sha256).hexdigest()
             headers["x-asterism-signature"] = f"sha256={digest}"
-        url = self._url.replace("{target}", delivery.target)
+        url = self._address(delivery.target)
         try:
-            async with self._session.post(url, data=body, headers=headers) as response:
+            # A redirect would be followed as a GET, without the message.
+            async with self._session.post(
+                url, data=body, headers=headers, allow_redirects=False
+            ) as response:
                 status: int = response.status
                 if status < 300:
                     return
                 answer = (await response.content.read(300)).decode("utf-8", "replace").strip()
+                leads_to = response.headers.get("location", "")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise DeliveryError(f"{url} could not be reached ({error or 'no answer'}).") from None
+        if status < 400:
+            raise DeliveryError(
+                f"{url} answered {status}, a redirect to {leads_to[:200] or 'nowhere'}, which is "
+                "not followed. Write the address that answers itself into url of the channel."
+            )
         raise DeliveryError(
             f"{url} answered {status}{': ' + answer if answer else ''}.", final=status in _FINAL
         )
+
+    def _address(self, target: str) -> str:
+        """Return the address for a target, which stays one part of it."""
+        if target in (".", ".."):
+            raise DeliveryError(
+                f"{target!r} cannot be a part of an address. Hand messages in with another "
+                "reply_to.",
+                final=True,
+            )
+        return self._url.replace("{target}", quote(target, safe=""))
 
     async def listen(self, accept: Accept) -> None:
         """Return at once: this channel only sends."""

@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 from asterism import __version__
-from asterism.cli import (
-    agent,
-    approval,
-    archive,
-    audit,
-    background,
-    backup,
-    block,
-    chat,
-    context,
-    debug,
-    doctor,
-    grant,
-    halt,
-    key,
-    mcp,
-    memory,
-    model,
-    notice,
-    outbox,
-    person,
-    rule,
-    schedule,
-    search,
-    serve,
-    setup,
-    source,
-    spend,
-    token,
-    tool,
-    turn,
-    units,
-    user,
-)
 from asterism.cli.commands import (
     FAILED,
+    HELP_WIDTH,
     Config,
     Data,
+    HelpGroup,
     Json,
     Options,
     command,
@@ -55,50 +26,91 @@ from asterism.cli.commands import (
     usage_error,
 )
 
-app = typer.Typer(
-    name="asterism",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-command(app)(chat.chat)
-command(app)(search.search)
-for name, noun in (
-    ("agent", agent.app),
-    ("block", block.app),
-    ("archive", archive.app),
-    ("source", source.app),
-    ("person", person.app),
-    ("memory", memory.app),
-    ("context", context.app),
-    ("turn", turn.app),
-    ("approval", approval.app),
-    ("grant", grant.app),
-    ("outbox", outbox.app),
-    ("notice", notice.app),
-    ("schedule", schedule.app),
-    ("tool", tool.app),
-    ("rule", rule.app),
-    ("model", model.app),
-    ("mcp", mcp.app),
-    ("key", key.app),
-    ("token", token.app),
-    ("user", user.app),
-    ("audit", audit.app),
-    ("backup", backup.app),
-    ("service", units.app),
-):
-    app.add_typer(noun, name=name)
-app.add_typer(debug.app, name="debug", hidden=True)
-command(app)(background.up)
-command(app)(background.down)
-command(app)(background.status)
-command(app)(serve.serve)
-command(app)(serve.worker)
-command(app)(setup.setup)
-command(app, readonly=True)(spend.spend)
-command(app)(doctor.doctor)
-command(app)(halt.halt)
-command(app)(halt.resume)
+_COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": ("chat", {"example": 'chat --once "Good morning"'}),
+    "search": ("search", {"example": "search where is the boiler invoice"}),
+    "up": ("background", {"example": "up"}),
+    "down": ("background", {"example": "down"}),
+    "status": ("background", {"example": "status"}),
+    "serve": ("serve", {"example": "serve --port 8080"}),
+    "worker": ("serve", {"example": "worker"}),
+    "setup": ("setup", {"example": "setup --model ollama:llama3.2"}),
+    "tour": ("tour", {"example": "tour"}),
+    "spend": ("spend", {"example": "spend --days 7 --by model", "readonly": True}),
+    "doctor": ("doctor", {"example": "doctor --offline"}),
+    "halt": ("halt", {"example": 'halt "it sends too many messages"'}),
+    "resume": ("halt", {"example": "resume"}),
+}
+"""Commands by name: the module that has a function of that name, and how it is made a command."""
+_NOUNS: dict[str, tuple[str, str]] = {
+    "agent": ("agent", "app"),
+    "group": ("group", "app"),
+    "constellation": ("template", "app"),
+    "block": ("block", "app"),
+    "archive": ("archive", "app"),
+    "source": ("source", "app"),
+    "person": ("person", "app"),
+    "memory": ("memory", "app"),
+    "context": ("context", "app"),
+    "turn": ("turn", "app"),
+    "approval": ("approval", "app"),
+    "grant": ("grant", "app"),
+    "outbox": ("outbox", "app"),
+    "notice": ("notice", "app"),
+    "alert": ("alert", "app"),
+    "schedule": ("schedule", "app"),
+    "task": ("planning", "tasks"),
+    "habit": ("planning", "habits"),
+    "energy": ("planning", "energies"),
+    "tool": ("tool", "app"),
+    "rule": ("rule", "app"),
+    "model": ("model", "app"),
+    "mcp": ("mcp", "app"),
+    "key": ("key", "app"),
+    "token": ("token", "app"),
+    "user": ("user", "app"),
+    "audit": ("audit", "app"),
+    "backup": ("backup", "app"),
+    "service": ("units", "app"),
+    "debug": ("debug", "app"),
+}
+"""Nouns by name: the module that has their commands, and what these are in there."""
+_WITH_VALUE = frozenset({"--data", "--config", "--url"})
+
+
+def _module(name: str) -> Any:
+    return import_module(f"asterism.cli.{name}")
+
+
+def build(only: str | None = None) -> typer.Typer:
+    """Return the command line; with `only`, just that command or noun, which starts sooner."""
+    app = typer.Typer(
+        name="asterism",
+        cls=HelpGroup,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=HELP_WIDTH,
+    )
+    for name, (module, how) in _COMMANDS.items():
+        if only in (None, name):
+            register: Callable[[Any], Any] = command(app, **how)
+            register(getattr(_module(module), name))
+    for name, (module, commands) in _NOUNS.items():
+        if only in (None, name):
+            app.add_typer(getattr(_module(module), commands), name=name, hidden=name == "debug")
+    app.callback(invoke_without_command=True)(root)
+    return app
+
+
+def _named(arguments: list[str]) -> str | None:
+    """Return the command or noun that arguments begin with; None if all must be known for them."""
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in _WITH_VALUE:
+            next(rest, None)
+        elif argument != "--json":
+            return argument if argument in _COMMANDS or argument in _NOUNS else None
+    return "chat"
 
 
 def _print_version(wanted: bool) -> None:
@@ -107,7 +119,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
     data: Data = None,
@@ -128,11 +139,11 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """A self-hosted home for long-lived AI agents. Alone it opens a chat with the first agent."""
+    """A self-hosted home for long-lived AI agents. Alone it opens a chat."""
     del version
     context.obj = options = Options(data, config, json, url=url)
     if context.invoked_subcommand is None:
-        run_command(chat.chat, options, {})
+        run_command(_module("chat").chat, options, {})
 
 
 def main() -> None:
@@ -148,7 +159,9 @@ def run(arguments: list[str]) -> int:
     try:
         for argument in arguments:
             argument.encode()
-        code: int = app(arguments, standalone_mode=False) or 0
+        # A shell that completes a word asks for the names of all commands.
+        only = None if "_ASTERISM_COMPLETE" in os.environ else _named(arguments)
+        code: int = build(only)(arguments, standalone_mode=False) or 0
         sys.stdout.flush()
     except UnicodeEncodeError:
         return usage_error(

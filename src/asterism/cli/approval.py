@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from asterism.cli.commands import Options, argument, command, flag, group, open_home, option
-from asterism.cli.inputs import read_since, read_text
-from asterism.cli.output import Column, Grid, ItemTable, Result
+from asterism.cli.halt import halt_notes, wait_unless_halted
+from asterism.cli.inputs import Limit, read_since, read_text
+from asterism.cli.output import Column, Grid, ItemTable, Result, up_to
 from asterism.cli.turn import outcome_result
 from asterism.errors import InvalidInput
 from asterism.times import local_short, local_text
@@ -56,10 +58,13 @@ Arguments = Annotated[
 Answered = Annotated[bool, flag("--answered", "Show answered approvals, the latest first.")]
 
 
-@command(app, "list", readonly=True)
-async def list_approvals(home: Asterism, answered: Answered = False) -> Result:
+@command(app, "list", example="approval list", readonly=True)
+async def list_approvals(home: Asterism, answered: Answered = False, limit: Limit = 20) -> Result:
     """Show the questions that wait for an answer."""
-    approvals = await home.approvals.answered() if answered else await home.approvals.list()
+    if answered:
+        approvals, more = up_to(await home.approvals.answered(limit=limit + 1), limit)
+    else:
+        approvals, more = await home.approvals.list(), []
     agents = await agent_names(home)
     asked_from = 90 if answered else 0
     columns: list[Column[ApprovalRecord]] = [
@@ -71,10 +76,11 @@ async def list_approvals(home: Asterism, answered: Answered = False) -> Result:
         columns.insert(2, Column("answer", lambda approval: approval.verdict, prose=True))
     empty = "No approval has been answered yet." if answered else "Nothing waits for an answer."
     shapes = [approval_view(approval, agents) for approval in approvals]
-    return Result(shapes, ItemTable(columns, approvals, empty))
+    notes = [*more, *await halt_notes(home)]
+    return Result(shapes, ItemTable(columns, approvals, empty), notes=notes)
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="approval show ap_4c2f81", readonly=True)
 async def show(home: Asterism, approval: ApprovalId) -> Result:
     """Show all of a question: the exact call, why it is asked, who may answer, and its history."""
     details, agents = await home.approvals.show(approval), await agent_names(home)
@@ -83,7 +89,7 @@ async def show(home: Asterism, approval: ApprovalId) -> Result:
     return Result(approval_details_view(details, agents), Grid(rows))
 
 
-@command(app, "approve")
+@command(app, "approve", example="approval approve ap_4c2f81 --for always --limit 3/day")
 async def approve(
     options: Options,
     approval: ApprovalId,
@@ -101,10 +107,15 @@ async def approve(
         "grant": read_wish(extent, limits=limit, until=until, patterns=pattern),
     }
     async with open_home(options, work=True) as home:
-        return await _decide(home, approval, answer, approved=True)
+        result = await _decide(home, approval, answer, approved=True)
+        if answer["grant"] is not None:
+            granted = (await home.approvals.show(approval)).grant
+            words = [f"Granted ({granted.id}): {grant_text(granted)}."] if granted else []
+            result.notes = [*words, *result.notes]
+        return result
 
 
-@command(app, "deny", work=True)
+@command(app, "deny", example='approval deny ap_4c2f81 --note "Too expensive."', work=True)
 async def deny(home: Asterism, approval: ApprovalId, note: Note = None) -> Result:
     """Deny the call; the agent reads your reason, and its answer is printed."""
     return await _decide(home, approval, {"note": note}, approved=False)
@@ -113,9 +124,8 @@ async def deny(home: Asterism, approval: ApprovalId, note: Note = None) -> Resul
 async def _decide(
     home: Asterism, approval_id: str, answer: dict[str, Any], *, approved: bool
 ) -> Result:
-    outcome = await home.turns.wait(
-        await home.approvals.decide(approval_id, approved=approved, **answer)
-    )
+    receipt = await home.approvals.decide(approval_id, approved=approved, **answer)
+    outcome = await wait_unless_halted(home, receipt)
     agents = await agent_names(home)
     return outcome_result(outcome, agents.get(outcome.agent_id, outcome.agent_id))
 
@@ -143,11 +153,10 @@ def _rows(details: ApprovalDetails, agent: str) -> list[tuple[str, str]]:
         ),
     ]
     if approval.decided_at_ms is None:
+        # Before it was put to anybody for the first time, this moment has passed.
+        again = approval.next_at_ms is not None and approval.next_at_ms > time.time() * 1000
         rows.append(
-            (
-                "next",
-                f"announced again {local_text(approval.next_at_ms)}" if approval.next_at_ms else "",
-            )
+            ("next", f"announced again {local_text(approval.next_at_ms or 0)}" if again else "")
         )
     else:
         where = f" in {approval.place}" if approval.place else ""
@@ -187,7 +196,7 @@ def grant_text(grant: Grant) -> str:
     if grant.until_ms is not None:
         words.append(f"until {local_text(grant.until_ms)}")
     if grant.uses is not None:
-        words.append(f"{grant.uses} more")
+        words.append(f"({grant.uses} more)")
     limits: list[str] = []
     if grant.amount is not None:
         limits.append(f", up to {amount_in_words(grant.amount)} each")

@@ -36,6 +36,7 @@ from asterism.cli.output import (
     Result,
     one_line,
     plural,
+    up_to,
     visible_to,
 )
 from asterism.cli.search import Moment, Present, SearchLimit, SearchOptions, Tags, Within, find
@@ -64,7 +65,7 @@ TextFile = Annotated[Path | None, option("--file", "FILE", "The text is in this 
 # -- looking ---------------------------------------------------------------------------------------
 
 
-@command(app, "list")
+@command(app, "list", example="archive list --limit 5")
 async def list_passages(
     options: Options,
     agent: AgentOption = None,
@@ -78,10 +79,10 @@ async def list_passages(
     """Show the valid passages of an agent, the newest first."""
     then = optional_moment(moment)
     async with open_home(options, readonly=True) as home:
-        passages = await home.archive.list(
-            await choose_agent(home, agent), tag=tag, moment=then, limit=limit, before=before
-        )
+        which = await choose_agent(home, agent)
+        found = await home.archive.list(which, tag=tag, moment=then, limit=limit + 1, before=before)
         names = await person_names(home)
+    passages, notes = up_to(found, limit)
     columns: list[Column[Passage]] = [
         Column("passage", lambda passage: passage.id, least=80),
         Column("known", lambda passage: local_short(passage.known_from_ms)),
@@ -91,14 +92,14 @@ async def list_passages(
         Column("text", lambda passage: one_line(passage.text, 160), prose=True),
     ]
     empty = 'There are no passages. "asterism archive add" adds a passage.'
-    return Result(passages, ItemTable(columns, passages, empty))
+    return Result(passages, ItemTable(columns, passages, empty), notes=notes)
 
 
 def _audience(passage: Passage, names: dict[str, str]) -> str:
     return visible_to(passage.source.audience, names)
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="archive show pas_01a1ed55", readonly=True)
 async def show(home: Asterism, passage: PassageId) -> Result:
     """Show a passage with its sources and its history."""
     details = await home.archive.get(passage)
@@ -137,7 +138,7 @@ def _facts(passage: Passage, names: dict[str, str]) -> Iterator[tuple[str, str]]
     yield "text", passage.text
 
 
-@command(app, "search")
+@command(app, "search", example='archive search "boiler invoice"')
 async def search(
     options: Options,
     query: Annotated[str, argument("QUERY", "Any text is a query.")],
@@ -170,7 +171,7 @@ async def hits_result(options: Options, search_options: SearchOptions) -> Result
 # -- writing ---------------------------------------------------------------------------------------
 
 
-@command(app, "add")
+@command(app, "add", example='archive add "The boiler was serviced on 3 May."')
 async def add(
     options: Options,
     text: Text = None,
@@ -201,7 +202,7 @@ async def add(
     return _written_result(written)
 
 
-@command(app, "append")
+@command(app, "append", example='archive append pas_01a1ed55 "It cost 120 euros."')
 async def append(
     options: Options, passage: PassageId, text: Text = None, file: TextFile = None
 ) -> Result:
@@ -211,7 +212,7 @@ async def append(
         return _written_result(await home.archive.append(passage, content, by="cli"))
 
 
-@command(app, "tag")
+@command(app, "tag", example="archive tag pas_01a1ed55 house")
 async def tag_passage(
     options: Options,
     passage: PassageId,
@@ -225,13 +226,13 @@ async def tag_passage(
         return _written_result(await home.archive.tag(passage, tags or (), by="cli"))
 
 
-@command(app, "retract")
+@command(app, "retract", example="archive retract pas_01a1ed55")
 async def retract(home: Asterism, passage: PassageId) -> Result:
     """Mark a passage as no longer true; it stays in the history."""
     return _written_result(await home.archive.retract(passage, by="cli"))
 
 
-@command(app, "forget")
+@command(app, "forget", example="archive forget pas_01a1ed55")
 async def forget(
     options: Options,
     passages: Annotated[list[str], argument("ID", "The passages' ids.")],
@@ -252,8 +253,10 @@ def _read_content(text: str | None, file: Path | None) -> str:
 
 
 def _written_result(written: Written) -> Result:
+    if written.kind == "merged":
+        told = f"Already stored as {written.passage.id}, which now names this source as well."
+        return Result(written, told)
     what = {
-        "merged": "Already stored; this source was added",
         "superseded": "Stored; it replaces another",
         "contradicts": "Stored, but it contradicts another",
     }.get(written.kind, written.kind.capitalize())
@@ -264,7 +267,7 @@ def _written_result(written: Written) -> Result:
 # -- many at once ----------------------------------------------------------------------------------
 
 
-@command(app, "import")
+@command(app, "import", example="archive import notes.md")
 async def import_file(
     options: Options,
     file: Annotated[Path, argument("FILE", "A passage on each line, or JSONL; - is stdin.")],

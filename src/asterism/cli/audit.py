@@ -11,7 +11,7 @@ import orjson
 
 from asterism.cli.commands import FAILED, Options, argument, command, group, open_home, option
 from asterism.cli.inputs import Limit, read_since, read_until
-from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural, printable
+from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural, printable, up_to
 from asterism.errors import InvalidInput
 from asterism.private import private
 from asterism.times import local_short, local_text
@@ -43,7 +43,7 @@ def _read_span(since: str | None, until: str | None) -> tuple[datetime | None, d
     return read_since(since) if since else None, read_until(until) if until else None
 
 
-@command(app, "list")
+@command(app, "list", example="audit list --limit 10")
 async def list_events(
     options: Options,
     agent: Annotated[str | None, option("--agent", "NAME", "Only events of this agent.")] = None,
@@ -62,10 +62,11 @@ async def list_events(
     """Show events, newest first."""
     first, last = _read_span(since, until)
     async with open_home(options, readonly=True) as home:
-        events = await home.audit.list(
-            agent=agent, kind=kind, actor=actor, turn=turn, since=first, until=last, limit=limit
+        found = await home.audit.list(
+            agent=agent, kind=kind, actor=actor, turn=turn, since=first, until=last, limit=limit + 1
         )
         names = await home.audit.names()
+    events, notes = up_to(found, limit)
     columns: list[Column[RecordedEvent]] = [
         Column("event", lambda event: event_reference(event, names)),
         Column("at", lambda event: local_short(event.at_ms)),
@@ -75,10 +76,10 @@ async def list_events(
         Column("turn", lambda event: event.turn_id or "", least=140),
     ]
     shapes = [event_view(event, names) for event in events]
-    return Result(shapes, ItemTable(columns, events, "No event matches."))
+    return Result(shapes, ItemTable(columns, events, "No event matches."), notes=notes)
 
 
-@command(app, "autonomy")
+@command(app, "autonomy", example="audit autonomy")
 async def autonomy(
     options: Options,
     agent: Annotated[str | None, option("--agent", "NAME", "Only calls of this agent.")] = None,
@@ -112,7 +113,7 @@ async def autonomy(
     return Result(autonomy_view(calls), *parts)
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="audit show aria:7", readonly=True)
 async def show(
     home: Asterism,
     event: Annotated[str, argument("EVENT", "CHAIN:NUMBER, such as aria:12 or home:3.")],
@@ -141,7 +142,7 @@ async def show(
     return Result(event_view(details, names), *parts)
 
 
-@command(app, "verify")
+@command(app, "verify", example="audit verify")
 async def verify(
     options: Options,
     head: Annotated[
@@ -186,7 +187,7 @@ def _verification(verified: Verified, names: Mapping[str, str]) -> Iterator[Part
             yield "Keep it in another place: with --head it proves later that no event was removed."
 
 
-@command(app, "export")
+@command(app, "export", example="audit export --file audit.jsonl")
 async def export(
     options: Options,
     file: Annotated[

@@ -16,14 +16,17 @@ import orjson
 
 from asterism.cli import log
 from asterism.cli.commands import Options, flag, open_here, open_home
+from asterism.cli.halt import RESUME, halt_notes, halt_text
 from asterism.cli.output import Grid, Result, note, plural
+from asterism.cli.serve import serve_home
 from asterism.cli.terminal import until_stopped
 from asterism.client import greet
 from asterism.errors import AsterismError, Conflict, StoreMissing
-from asterism.private import make_directory, private
+from asterism.private import append_regular, is_disk_full, make_directory, private
 from asterism.records import dataclass
 from asterism.times import local_text
 from asterism.types.agents import now_ms
+from asterism.wire import FILE as SOCKET
 
 if TYPE_CHECKING:
     from asterism.app.home import HomeStatus
@@ -34,6 +37,8 @@ _READY_WITHIN = 120.0
 _END_WITHIN = 20.0
 """Seconds to end by itself: turns under way get half of it."""
 _LOOK_EVERY = 0.05
+_MORE_PORTS = 50
+"""How many ports after the usual one are tried where that is taken."""
 _MAX_LOG_BYTES = 20_000
 
 
@@ -43,13 +48,15 @@ class Background:
 
     pid: int
     started_at_ms: int
+    address: str | None = None
+    """Where its HTTP API listens, if it does."""
 
 
 def read_background(place: Path) -> Background | None:
     """Return the home in the background, which may have crashed; None if there is none."""
     try:
         found = orjson.loads((place / FILE).read_bytes())
-        return Background(int(found["pid"]), int(found["started_at_ms"]))
+        return Background(int(found["pid"]), int(found["started_at_ms"]), found.get("address"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -96,10 +103,19 @@ async def up(
         known = await _start(options)
         started = True
     word = "The home runs" if started else "The home runs already"
+    at = f", at {known.address}" if known.address is not None else ""
+    async with open_home(options, readonly=True) as home:
+        notes = await halt_notes(home)
     return Result(
-        {"pid": known.pid, "since": known.started_at_ms, "started": started},
+        {
+            "pid": known.pid,
+            "since": known.started_at_ms,
+            "started": started,
+            "address": known.address,
+        },
         f"{word} in the background (process {known.pid}, since "
-        f'{local_text(known.started_at_ms)}). "asterism down" ends it.',
+        f'{local_text(known.started_at_ms)}){at}. "asterism down" ends it.',
+        notes=notes,
     )
 
 
@@ -120,9 +136,11 @@ async def _start(options: Options) -> Background:
         if known is not None and known.pid == process.pid and await greet(place) is not None:
             return known
         if process.poll() is not None:
-            raise Conflict(
-                f"The home did not start: {_last_words(file, before)} The log is {file}."
-            )
+            words = _last_words(file, before)
+            if words is None:
+                full = is_disk_full(place)
+                words = "there is no room left on its disk." if full else "it ended without a word."
+            raise Conflict(f"The home did not start: {words} The log is {file}.")
         await asyncio.sleep(_LOOK_EVERY)
     raise Conflict(
         f"The home is not ready after {_READY_WITHIN:g} seconds, and goes on starting as process "
@@ -135,7 +153,20 @@ def _spawn(options: Options, file: Path) -> tuple[subprocess.Popen[bytes], int]:
     make_directory(options.place)
     config = ["--config", str(options.config.absolute())] if options.config else []
     command = [sys.executable, "-m", "asterism", "--data", str(options.place), *config]
-    with open(file, "ab", opener=private) as output:
+    socket = options.place / SOCKET
+    if socket.exists() and not socket.is_socket():
+        raise Conflict(
+            f"{socket} is not a socket, so that no terminal could reach the home. Move it away and "
+            "try again. The home was not started."
+        )
+    try:
+        handle = append_regular(file)
+    except OSError as error:
+        raise Conflict(
+            f"The log {file} cannot be written ({error.strerror}). Move it away and try again. "
+            "The home was not started."
+        ) from None
+    with os.fdopen(handle, "ab") as output:
         before = output.tell()
         process = subprocess.Popen(  # noqa: S603 - our own words
             [*command, "up", "--foreground"],
@@ -147,39 +178,65 @@ def _spawn(options: Options, file: Path) -> tuple[subprocess.Popen[bytes], int]:
     return process, before
 
 
-def _last_words(file: Path, before: int) -> str:
-    """Return the last line that a process wrote, which says why it ended."""
+def _last_words(file: Path, before: int) -> str | None:
+    """Return the last line that a process wrote, which says why it ended; None if there is none."""
     with contextlib.suppress(OSError), file.open("rb") as written:
         written.seek(before)
         lines = written.read(_MAX_LOG_BYTES).decode(errors="replace").split("\n")
         said = [line.removeprefix("asterism: ") for line in lines if line.strip()]
         if said:
             return said[-1]
-    return "it ended without a word."
+    return None
 
 
 async def _stay(options: Options) -> None:
     """Work until stopped; say in the data directory that this is the home in the background."""
+    from asterism.config import load
+
     place = options.place
+    file = place / FILE
+    settings = load(place, options.config, os.environ, options.settings)
+
+    def ready(address: str, token: str) -> None:
+        _write_background(file, address)
+        opened = f"The home in {place} is open to every terminal, and at {address}."
+        note(f"{opened} Ctrl-C or SIGTERM ends it. {token}".rstrip())
+
+    try:
+        if settings.api.background:
+            # A port that was chosen is that one or none; the usual one may be another home's.
+            is_chosen = "port" in settings.api.model_fields_set
+            await serve_home(
+                options,
+                settings.api,
+                others=0 if is_chosen else _MORE_PORTS,
+                grace=_END_WITHIN / 3,
+                ready=ready,
+            )
+        else:
+            await _stay_without_http(options, file)
+    finally:
+        known = read_background(place)
+        if known is not None and known.pid == os.getpid():
+            file.unlink(missing_ok=True)
+
+
+async def _stay_without_http(options: Options, file: Path) -> None:
     async with open_here(options, work=True, grace=_END_WITHIN / 2) as home:
         home.follow_configuration(log.follow)
-        token = await home.ensure_default_token()
-        file = place / FILE
-        _write_background(file)
-        opened = f"The home in {place} is open to every terminal. Ctrl-C or SIGTERM ends it."
-        note(f"{opened} {token}".rstrip())
-        try:
-            await until_stopped()
-        finally:
-            file.unlink(missing_ok=True)
+        _write_background(file, None)
+        opened = f"The home in {options.place} is open to every terminal."
+        note(f"{opened} Ctrl-C or SIGTERM ends it.")
+        await until_stopped()
         note("Stopping; running turns get a moment to finish.")
 
 
-def _write_background(file: Path) -> None:
+def _write_background(file: Path, address: str | None) -> None:
     # Whole or not at all, since others may read it at any time.
     new = file.with_suffix(".new")
+    known = {"pid": os.getpid(), "started_at_ms": now_ms(), "address": address}
     with open(new, "wb", opener=private) as output:
-        output.write(orjson.dumps({"pid": os.getpid(), "started_at_ms": now_ms()}))
+        output.write(orjson.dumps(known))
     new.replace(file)
 
 
@@ -234,7 +291,10 @@ async def _is_gone(place: Path, pid: int, within: float) -> bool:
 
 async def status(options: Options) -> Result:
     """Show whether the home runs, and what is going on in it."""
+    from asterism.app.access import DEFAULT_FILE
+
     place = options.place
+    token = place / DEFAULT_FILE
     known, holder = read_background(place), _holder(place)
     crashed = known if known is not None and known.pid != holder else None
     home, problem = await _ask(options)
@@ -245,6 +305,8 @@ async def status(options: Options) -> Result:
         "background": in_background,
         "pid": holder,
         "since": home.started_at_ms if home is not None and holder is not None else None,
+        "address": home.address if home is not None and holder is not None else None,
+        "token": str(token) if token.exists() else None,
         "data": str(place),
         "log": str(place / log.FILE),
         "model": home.model if home is not None else None,
@@ -270,7 +332,11 @@ async def _ask(options: Options) -> tuple[HomeStatus | None, str | None]:
 
 
 def _lines(shape: dict[str, Any], home: HomeStatus | None) -> list[tuple[str, str]]:
-    lines = [("home", _running(shape)), ("data", shape["data"]), ("log", shape["log"])]
+    lines = [("home", _running(shape))]
+    if shape["address"] is not None:
+        token = f"; the token is in {shape['token']}" if shape["token"] else ""
+        lines.append(("address", f"{shape['address']}{token}"))
+    lines += [("data", shape["data"]), ("log", shape["log"])]
     if crashed := cast("Background | None", shape["crashed"]):
         since = local_text(crashed.started_at_ms)
         text = (
@@ -288,8 +354,7 @@ def _lines(shape: dict[str, Any], home: HomeStatus | None) -> list[tuple[str, st
             ("approvals", f"{plural(home.approvals, 'question')} without an answer"),
         ]
     if home is not None and home.halt is not None:
-        halted = f"since {local_text(home.halt.at_ms)}: {home.halt.reason}"
-        lines.append(("halted", f'{halted}. "asterism resume" lets the agents continue.'))
+        lines.append(("halted", f"{halt_text(home.halt)} {RESUME}"))
     return lines
 
 

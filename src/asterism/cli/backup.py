@@ -41,7 +41,7 @@ FromEnv = Annotated[
 ]
 
 
-@command(app, "create")
+@command(app, "create", example="backup create")
 async def create(
     options: Options,
     to: Annotated[
@@ -71,7 +71,7 @@ async def create(
     return Result(made, *lines)
 
 
-@command(app, "list")
+@command(app, "list", example="backup list")
 async def list_all(
     options: Options,
     directory: Annotated[
@@ -99,7 +99,7 @@ async def list_all(
     return Result(backups, ItemTable(columns, backups, empty))
 
 
-@command(app, "verify")
+@command(app, "verify", example="backup verify home.backup")
 async def verify(options: Options, file: File, passphrase_env: FromEnv = None) -> Result:
     """Read all of a backup, open its database in a temporary place, and check both."""
     from asterism.app.backups import verify_backup
@@ -123,7 +123,7 @@ def _verified(report: BackupReport) -> Result:
     return Result(report, *parts, *report.problems, code=FAILED if report.problems else 0)
 
 
-@command(app, "restore")
+@command(app, "restore", example="backup restore home.backup --data ~/restored")
 async def restore(
     options: Options,
     file: File,

@@ -36,6 +36,7 @@ from asterism.cli.output import (
     one_line,
     plural,
     printable,
+    up_to,
     visible_to,
 )
 from asterism.cli.terminal import EditorFile
@@ -106,7 +107,7 @@ Section = Annotated[str | None, option("--section", "NAME", "The section of a co
 # -- looking ---------------------------------------------------------------------------------------
 
 
-@command(app, "list")
+@command(app, "list", example="block list --agent aria")
 async def list_blocks(
     options: Options, agent: AgentOption = None, constellation: Constellation = False
 ) -> Result:
@@ -133,7 +134,7 @@ def blocks_result(blocks: Sequence[VisibleBlock]) -> Result:
     return Result([block_view(seen) for seen in blocks], ItemTable(columns, blocks, empty))
 
 
-@command(app, "show")
+@command(app, "show", example="block show human --agent aria")
 async def show(
     options: Options,
     label: Label,
@@ -223,7 +224,7 @@ def _type(seen: VisibleBlock) -> str:
 # -- creating and describing -----------------------------------------------------------------------
 
 
-@command(app, "create")
+@command(app, "create", example='block create garden --text "Two apple trees."')
 async def create(
     options: Options,
     label: Annotated[str, argument("LABEL", "A new label.")],
@@ -259,16 +260,18 @@ async def create(
             description=description or "",
             limit=DEFAULT_LIMIT if limit is None else limit,
             permission=permission or Permission.READ_WRITE,
-            audience=audience or "public",
+            audience=audience or "owner",
             pinned=pin,
             shared_with=shares,
             existing=existing,
             by="cli",
         )
-    return Result(block, f"Block {block.label!r} exists, at version {block.version}.")
+    made = "There is a block" if existing else "Created block"
+    seen = visible_to(block.audience, {})
+    return Result(block, f"{made} {block.label!r} (version {block.version}), visible to {seen}.")
 
 
-@command(app, "describe")
+@command(app, "describe", example='block describe garden --description "What grows in the garden."')
 async def describe(
     options: Options,
     label: Label,
@@ -313,7 +316,7 @@ async def describe(
     return Result(block, f"Changed the settings of block {block.label!r}.")
 
 
-@command(app, "share")
+@command(app, "share", example="block share garden aria --permission append")
 async def share(
     home: Asterism,
     label: Label,
@@ -336,7 +339,7 @@ async def share(
     )
 
 
-@command(app, "unshare")
+@command(app, "unshare", example="block unshare garden aria")
 async def unshare(
     home: Asterism,
     label: Label,
@@ -354,7 +357,7 @@ async def unshare(
     return Result(block, f"{other} no longer sees block {block.label!r}.")
 
 
-@command(app, "retire")
+@command(app, "retire", example="block retire garden")
 async def retire(
     options: Options,
     label: Label,
@@ -392,7 +395,7 @@ def _read_schema(text: str) -> str | dict[str, Any]:
 # -- editing ---------------------------------------------------------------------------------------
 
 
-@command(app, "edit")
+@command(app, "edit", example='block edit human --append "Likes tea."')
 async def edit(
     options: Options,
     label: Label,
@@ -529,7 +532,7 @@ def _used(block: Block) -> str:
 # -- back and forth --------------------------------------------------------------------------------
 
 
-@command(app, "undo")
+@command(app, "undo", example="block undo human")
 async def undo(
     home: Asterism,
     label: Label,
@@ -544,7 +547,7 @@ async def undo(
     return await _step(home, which, Undo(), reason, "Undid edit {}")
 
 
-@command(app, "redo")
+@command(app, "redo", example="block redo human")
 async def redo(
     home: Asterism,
     label: Label,
@@ -556,10 +559,10 @@ async def redo(
     from asterism.types.memory import Redo
 
     which = block_reference(agent, label, constellation=constellation)
-    return await _step(home, which, Redo(), reason, "Undid undo {}")
+    return await _step(home, which, Redo(), reason, "Redid the edit that undo {} had undone")
 
 
-@command(app, "revert")
+@command(app, "revert", example="block revert human 3")
 async def revert(
     home: Asterism,
     label: Label,
@@ -586,7 +589,7 @@ async def _step(
     )
 
 
-@command(app, "restore")
+@command(app, "restore", example='block restore human "1 hour ago"')
 async def restore(
     home: Asterism,
     label: Label,
@@ -622,7 +625,7 @@ async def _version_at(
 # -- history ---------------------------------------------------------------------------------------
 
 
-@command(app, "history", readonly=True)
+@command(app, "history", example="block history human --limit 5", readonly=True)
 async def history(
     home: Asterism,
     label: Label,
@@ -635,7 +638,8 @@ async def history(
 ) -> Result:
     """Show the edits of a block, the newest first."""
     which = block_reference(agent, label, constellation=constellation)
-    edits = await home.blocks.history(*which, limit=limit, before=before)
+    found = await home.blocks.history(*which, limit=limit + 1, before=before)
+    edits, notes = up_to(found, limit)
     columns: list[Column[EditRecord]] = [
         Column("edit", lambda edit: str(edit.number)),
         Column("when", lambda edit: local_short(edit.at_ms)),
@@ -645,7 +649,8 @@ async def history(
         Column("turn", lambda edit: edit.turn_id or "", least=120),
         Column("why", lambda edit: edit.reason, prose=True),
     ]
-    return Result(edits, ItemTable(columns, edits, "There are no edits before that one."))
+    empty = "There are no edits before that one."
+    return Result(edits, ItemTable(columns, edits, empty), notes=notes)
 
 
 def _standing(edit: EditRecord) -> str:
@@ -654,7 +659,7 @@ def _standing(edit: EditRecord) -> str:
     return f"undoes {edit.undoes}" if edit.undoes is not None else ""
 
 
-@command(app, "diff", readonly=True)
+@command(app, "diff", example="block diff human 1 3", readonly=True)
 async def diff(
     home: Asterism,
     label: Label,
@@ -693,7 +698,7 @@ class _Diff:
             screen.print(Text(line, style))
 
 
-@command(app, "blame", readonly=True)
+@command(app, "blame", example="block blame human", readonly=True)
 async def blame(
     home: Asterism, label: Label, agent: AgentOption = None, constellation: Constellation = False
 ) -> Result:
@@ -719,7 +724,7 @@ def _authors(edits: Sequence[EditRecord]) -> str:
 # -- replicas --------------------------------------------------------------------------------------
 
 
-@command(app, "merge")
+@command(app, "merge", example="block merge human updates.bin")
 async def merge(
     options: Options,
     label: Label,
@@ -738,7 +743,7 @@ async def merge(
     return Result(block, _used(block))
 
 
-@command(app, "export-updates")
+@command(app, "export-updates", example="block export-updates human updates.bin")
 async def export_updates(
     home: Asterism,
     label: Label,

@@ -2,7 +2,7 @@
 
 A command is an async function that takes the home and returns a `Result`:
 
-    @command(app, "list", readonly=True)
+    @command(app, "list", example="agent list", readonly=True)
     async def list_agents(home: Asterism) -> Result:
 
 Parameters named `home` and `options` are filled in; all others become arguments and options. The
@@ -19,6 +19,7 @@ import functools
 import inspect
 import logging
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -28,10 +29,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from asterism.cli import log
 from asterism.cli.output import Output, as_json, printable
 from asterism.errors import AsterismError, InvalidInput, StoreMissing
+from asterism.private import data_directory
 from asterism.records import dataclass
 from asterism.times import use_local_zone
 from asterism.views import problem, problem_of
@@ -51,6 +54,15 @@ TITLES = {"usage": "The command cannot be understood", "fault": "A fault inside 
 
 _PANEL = "Options of every command"
 _FILLED_IN = ("home", "options")
+_NEVER_CUT = 1_000
+_SAME_ACT = (
+    ("cancel", "delete", "remove", "revoke", "rm", "stop", "unset"),
+    ("add", "create", "new", "set", "give"),
+    ("list", "ls", "all"),
+    ("show", "get", "info", "view", "cat"),
+    ("edit", "update", "change", "describe"),
+)
+"""Words that people try for the same act; each noun has one of them."""
 
 _log = logging.getLogger(__name__)
 
@@ -98,8 +110,6 @@ class Options:
     @property
     def place(self) -> Path:
         """The data directory."""
-        from asterism.config import data_directory
-
         return data_directory(self.data, os.environ)
 
     def over(self, outer: Options) -> Options:
@@ -111,6 +121,11 @@ class Options:
             {**outer.settings, **self.settings},
             self.url or outer.url,
         )
+
+    def with_settings(self, settings: Mapping[str, object]) -> Options:
+        """Return these options with more settings; None stands for not given."""
+        given = {name: value for name, value in settings.items() if value is not None}
+        return replace(self, settings={**self.settings, **given})
 
     def with_cassette(self, record: Path | None, play: Path | None) -> Options:
         """Return these options with a tape to record or to play, if one is named."""
@@ -250,6 +265,101 @@ async def stored_keys(
         yield keys
 
 
+# -- help ------------------------------------------------------------------------------------------
+
+HELP_WIDTH = {"max_content_width": 120}
+"""As wide as the terminal, and not so wide that lines are hard to read."""
+_TYPE = re.compile(r" <([^<>]+)>$")
+_NUMBERS = ("int", "float", "int range", "float range")
+_RANGES = (
+    (re.compile(r"([\d.]+)<=x<=([\d.]+)"), r"\1 to \2"),
+    (re.compile(r"x>=([\d.]+)"), r"\1 or more"),
+    (re.compile(r"x<=([\d.]+)"), r"\1 or less"),
+)
+_PLAIN_WORDS = (
+    (re.compile(r"\S+ is not in the range "), "it must be "),
+    *_RANGES,
+    (re.compile(r"\S+ is not a valid int(?: range)?(?=\.?$)"), "it must be a whole number"),
+    (re.compile(r"\S+ is not a valid float(?: range)?(?=\.?$)"), "it must be a number"),
+)
+
+
+def _help_rows(command: Any, context: Any, kind: str) -> list[tuple[str, str]]:
+    """Return the rows for arguments or options: what to write, and what it means."""
+    rows: list[tuple[str, str]] = []
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is None or parameter.param_type_name != kind:
+            continue
+        name, about = record
+        if found := _TYPE.search(name):
+            value = "N" if found[1] in _NUMBERS else found[1]
+            name = name[: found.start()] + ("" if kind == "argument" else f" {value}")
+        for pattern, words in _RANGES:
+            about = pattern.sub(words, about)
+        rows.append((name, about.replace("  [required]", "")))
+    return rows
+
+
+def _write_help_rows(command: Any, context: Any, formatter: Any) -> None:
+    for title, kind in (("Arguments", "argument"), ("Options", "option")):
+        if rows := _help_rows(command, context, kind):
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+class HelpCommand(TyperCommand):
+    """A command whose help says what to write, and shows one example."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return what stands behind the name, without marks around what is required."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the options."""
+        _write_help_rows(self, ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the example on a line of its own, so that it can be copied."""
+        del ctx
+        if self.epilog:
+            with formatter.section("Example"):
+                formatter.write(f"{'':>{formatter.current_indent}}asterism {self.epilog}\n")
+
+
+class HelpGroup(TyperGroup):
+    """A noun or the program itself: its commands are listed with all of their first sentence."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, then the commands."""
+        _write_help_rows(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands; long sentences go on in the next line."""
+        rows: list[tuple[str, str]] = []
+        for name in self.list_commands(ctx):
+            found = self.get_command(ctx, name)
+            if found is not None and not found.hidden:
+                rows.append((name, found.get_short_help_str(_NEVER_CUT)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; name the one that does what another word asks for."""
+        given = args[0].lower() if args else ""
+        same = [words for words in _SAME_ACT if given in words]
+        meant = [name for name in self.commands if any(name in words for words in same)]
+        if meant and self.get_command(ctx, args[0]) is None:
+            suggested = " or ".join(f"{name!r}" for name in meant)
+            unknown = typer.TyperException(
+                f"No such command {args[0]!r}. Did you mean {suggested}?"
+            )
+            unknown.ctx = ctx  # pyright: ignore[reportAttributeAccessIssue] - as those of typer have
+            raise unknown
+        return super().resolve_command(ctx, args)
+
+
 # -- commands --------------------------------------------------------------------------------------
 
 
@@ -274,7 +384,13 @@ def group(about: str, *, in_pipe: Callable[[Options], None] | None = None) -> ty
 
     Alone it shows its help; with `in_pipe`, only at a terminal, and else it does that.
     """
-    app = typer.Typer(help=about, rich_markup_mode=None, add_completion=False)
+    app = typer.Typer(
+        cls=HelpGroup,
+        help=about,
+        rich_markup_mode=None,
+        add_completion=False,
+        context_settings=HELP_WIDTH,
+    )
 
     @app.callback(invoke_without_command=True)
     def show_help(context: typer.Context) -> None:
@@ -289,13 +405,19 @@ def group(about: str, *, in_pipe: Callable[[Options], None] | None = None) -> ty
 
 
 def command(
-    app: typer.Typer, name: str | None = None, *, readonly: bool = False, work: bool = False
+    app: typer.Typer,
+    name: str | None = None,
+    *,
+    example: str = "",
+    readonly: bool = False,
+    work: bool = False,
 ) -> Callable[[F], F]:
     """Make a function a command; the function itself stays as it is and can be called.
 
     Args:
         app: What the command belongs to.
         name: Its name; else the function's.
+        example: What one would type behind `asterism`, for help.
         readonly: Open the home for reading alone, beside a process that works there.
         work: Open the home at work, so that turns are taken.
     """
@@ -325,7 +447,7 @@ def command(
         ]
         invoke.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue] - read by inspect
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app.command(name)(invoke)
+        app.command(name, cls=HelpCommand, epilog=example, context_settings=HELP_WIDTH)(invoke)
         return function
 
     return register
@@ -438,11 +560,18 @@ def usage_error(detail: str, *, json: bool) -> int:
 
 def misuse(error: typer.TyperException, *, json: bool) -> int:
     """Print what typer does not accept, and where help is."""
-    detail = error.format_message().strip()
+    detail = _in_plain_words(error.format_message().strip())
     stop = "" if detail.endswith((".", "?", "!")) else "."
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "asterism"
     return usage_error(f'{detail}{stop} "{path} --help" shows the valid usage.', json=json)
+
+
+def _in_plain_words(detail: str) -> str:
+    """Return what a library says of a value, in the words of all other messages."""
+    for pattern, words in _PLAIN_WORDS:
+        detail = pattern.sub(words, detail)
+    return detail
 
 
 def output_closed() -> int:

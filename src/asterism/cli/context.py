@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -26,7 +27,7 @@ _TAG = re.compile(r"^<block [^>]*>|</block>$")
 app = group("Show what a model sees, and why; compact old messages.")
 
 
-@command(app, "show")
+@command(app, "show", example="context show aria")
 async def show(
     options: Options,
     agent: AgentArgument,
@@ -71,7 +72,7 @@ async def context_result(
         if record.agent_id != agent_record.id:
             raise NotFound(
                 f"Turn {turn} is not one of {agent_record.name}'s. "
-                f'"asterism turn list --agent {agent_record.name}" shows those.'
+                f'"asterism turn list --agent {shlex.quote(agent_record.name)}" shows those.'
             )
         context = await home.contexts.of_turn(turn, step)
     lines = _full_lines(context) if full else [_table(context)]
@@ -156,7 +157,7 @@ def _tokens(context: ContextView) -> str:
     return f"about {total}: an estimate by length; this model has not counted any context yet"
 
 
-@command(app, "compact")
+@command(app, "compact", example="context compact aria")
 async def compact(home: Asterism, agent: AgentArgument) -> Result:
     """Compact the older half of an agent's context into a summary; the originals stay."""
     compacted = await home.contexts.compact(agent)
@@ -167,3 +168,15 @@ async def compact(home: Asterism, agent: AgentArgument) -> Result:
         f"summary {summary.id} (by {summary.made_by}){facts}:"
     )
     return Result(compacted, line, summary.text)
+
+
+@command(app, "new", example="context new aria")
+async def new(home: Asterism, agent: AgentArgument) -> Result:
+    """Begin a conversation anew: earlier messages leave the context, and memory stays."""
+    summary = await home.contexts.restart(agent)
+    name = (await home.agents.get(agent)).name
+    line = (
+        f"{name} begins anew: {plural(summary.messages, 'message')} left its context. They stay in "
+        "the journal, and search finds them."
+    )
+    return Result(summary, line)

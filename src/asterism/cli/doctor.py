@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli import log
 from asterism.cli.commands import FAILED, Options, flag, open_home, stored_keys
+from asterism.cli.halt import RESUME, halt_text
 from asterism.cli.output import Result, console, plural, printable
 from asterism.errors import AsterismError, Conflict, StoreMissing
 from asterism.private import others_may
@@ -234,13 +236,19 @@ async def _searching(home: Asterism, encoder: str) -> CheckResult:
     if problem := await home.search.check():
         return CheckResult("search", LOOK, problem, "Until then, search uses words only.")
     done, total = await home.search.progress()
+    if not total:
+        text = f"{encoder}; the few texts there are so far are read as they are, without vectors"
+        return CheckResult("search", OK, text)
     return CheckResult("search", OK, f"{encoder}: {done:,} of {total:,} indexed texts have vectors")
 
 
 async def _left(home: Asterism, *, at_work: bool) -> AsyncIterator[CheckResult]:
     """Say what waits for a process or for a person."""
     unfinished = len(await home.turns.unfinished())
-    if unfinished and not at_work:
+    if (halted := await home.halts.current()) is not None:
+        waiting = f" {plural(unfinished, 'message')} not answered yet." if unfinished else ""
+        yield CheckResult("halt", BAD, f"{halt_text(halted)}{waiting}", RESUME)
+    elif unfinished and not at_work:
         text = f"{plural(unfinished, 'message')} not answered yet"
         yield CheckResult("turns", LOOK, text, '"asterism" or "asterism serve" continues them.')
     else:
@@ -446,5 +454,5 @@ async def _check_server(home: Asterism, server: McpServerStatus, offline: bool) 
     refused = [offer for offer in server.tools if offer.refused and not offer.excluded]
     if not refused:
         return CheckResult("mcp", OK, text)
-    remedy = f'"asterism mcp tools {server.name}" shows why.'
+    remedy = f'"asterism mcp tools {shlex.quote(server.name)}" shows why.'
     return CheckResult("mcp", LOOK, f"{text}; {plural(len(refused), 'tool')} not offered", remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.approval import grant_text, read_limits, read_pattern
@@ -21,7 +22,7 @@ app = group("Show and change what agents may do without asking each time.")
 AgentName = Annotated[str | None, option("--agent -a", "NAME", "The agent whose calls to allow.")]
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="grant list", readonly=True)
 async def list_grants(
     home: Asterism,
     agent: Annotated[
@@ -51,7 +52,7 @@ async def list_grants(
     return Result(shapes, ItemTable(columns, grants, "There are no grants: agents ask each time."))
 
 
-@command(app, "give")
+@command(app, "give", example="grant give pay --agent aria --uses 3")
 async def give(
     options: Options,
     tool: Annotated[str, argument("TOOL", "The tool, or a glob: file*.")],
@@ -85,11 +86,15 @@ async def give(
             amount=amount,
             per_day=per_day,
         )
+        known = {str(offered["name"]) for offered in await home.tools.offered()}
+    missing = [f"There is no tool {tool!r} here yet."] if not fnmatch.filter(known, tool) else []
     who = agent or "all agents"
-    return Result(grant, f"{grant.id}: {who} may make {grant_text(grant)} without asking.")
+    return Result(
+        grant, f"{grant.id}: {who} may make {grant_text(grant)} without asking.", *missing
+    )
 
 
-@command(app, "revoke")
+@command(app, "revoke", example="grant revoke grant_01a1ed55")
 async def revoke(
     home: Asterism,
     grant: Annotated[str, argument("ID", "The grant's id.")],

@@ -21,7 +21,15 @@ from asterism.times import read_moment, read_range
 if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.agents import AgentRecord
+    from asterism.types.turns import AttachedDocument
 
+CHANNEL = "terminal"
+"""The channel of what is typed here."""
+FIRST_AGENT = "aster"
+STOPPED = "Stopped."
+_MAX_DOCUMENT = 400_000
+"""Characters of a document that go with a message at most."""
+_IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 MAX_DIGITS = 18
 """Of a number that stores can keep; Python itself refuses to read thousands."""
 _MAX_NAMES = 10
@@ -208,6 +216,54 @@ def write_bytes(file: Path, content: bytes) -> None:
         raise InvalidInput(
             f"{file} cannot be written ({error.strerror}). Nothing was written."
         ) from None
+
+
+# -- what goes with a message ----------------------------------------------------------------------
+
+
+def read_document(path: Path) -> AttachedDocument:
+    """Read a document with the readers that sources use; of a long one, its beginning."""
+    from asterism.sources.readers import DocumentRefused, is_known, looks_readable, read
+
+    path = path.expanduser()
+    if not path.exists():
+        raise InvalidInput(f"There is no file {str(path)!r}. Nothing was sent.")
+    if path.suffix.lower() in _IMAGES:
+        raise InvalidInput(
+            f"{path.name!r} is an image, not a document. Send it with --image, in a chat with "
+            "/image. Nothing was sent."
+        )
+    try:
+        if not is_known(path) and not looks_readable(path):
+            raise InvalidInput(
+                f"{path.name!r} is a file of a kind that is not read. Convert it to text, PDF or "
+                "an office document. Nothing was sent."
+            )
+        text = "\n\n".join(piece.text for piece in read(path))
+    except DocumentRefused as error:
+        raise InvalidInput(f"{error.reason} Nothing was sent.") from None
+    if not text.strip():
+        raise InvalidInput(f"{path.name!r} has no text that can be read. Nothing was sent.")
+    return document_of(path.name, text)
+
+
+def document_of(name: str, text: str) -> AttachedDocument:
+    """Return a text as a document that goes with a message, cut if it is too long."""
+    from asterism.types.turns import AttachedDocument
+
+    name = printable(name).replace("\n", " ")
+    return AttachedDocument(name, text[:_MAX_DOCUMENT], max(0, len(text) - _MAX_DOCUMENT))
+
+
+# -- the home --------------------------------------------------------------------------------------
+
+
+async def renew(home: Asterism) -> None:
+    """Go on with whoever has the home open now; if nobody has, in this process."""
+    from asterism.client import RemoteHome
+
+    if isinstance(home, RemoteHome):
+        await home.renew()
 
 
 # -- a yes -----------------------------------------------------------------------------------------

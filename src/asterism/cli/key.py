@@ -22,7 +22,7 @@ Name = Annotated[str, argument("NAME", "A vendor's name, such as openai, or a na
 _SHORT = 8
 
 
-@command(app, "set")
+@command(app, "set", example="key set openai")
 async def set_key(
     options: Options,
     name: Name,
@@ -70,7 +70,7 @@ def _read_key(name: str, stdin: bool, from_env: str | None) -> str:
     return ask_secret(f"Key of {name}")
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="key list", readonly=True)
 async def list_keys(home: Asterism) -> Result:
     """Show the names of the stored keys, since when and for what; never the keys."""
     keys = await home.keys.list()
@@ -86,7 +86,7 @@ async def list_keys(home: Asterism) -> Result:
     return Result(keys, ItemTable(columns, keys, empty))
 
 
-@command(app, "remove")
+@command(app, "remove", example="key remove openai")
 async def remove(home: Asterism, name: Name) -> Result:
     """Remove a key."""
     await home.keys.remove(name, by="cli")
@@ -96,7 +96,7 @@ async def remove(home: Asterism, name: Name) -> Result:
     )
 
 
-@command(app, "rotate")
+@command(app, "rotate", example="key rotate")
 async def rotate(home: Asterism) -> Result:
     """Encrypt all keys again, with a new master key where it is kept in a file or a keyring."""
     count = await home.keys.rotate(by="cli")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from asterism.private import private
+from asterism.private import append_regular, private
 
 if TYPE_CHECKING:
     from asterism.config import Settings
@@ -30,7 +30,7 @@ class _LogFile(RotatingFileHandler):
 
     def _open(self) -> TextIOWrapper:
         """Open the log; only this user reads a new one."""
-        handle = private(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        handle = append_regular(Path(self.baseFilename))
         return TextIOWrapper(os.fdopen(handle, "ab"), encoding=self.encoding, errors=self.errors)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - named by logging

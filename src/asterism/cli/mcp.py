@@ -54,7 +54,7 @@ app = group("Connect MCP servers, whose tools agents may call, and be one.", in_
 Name = Annotated[str, argument("NAME", "A server, by its name.")]
 
 
-@command(app, "list")
+@command(app, "list", example="mcp list")
 async def list_servers(
     options: Options,
     check: Annotated[bool, flag("--check", "Connect to each server and list its tools.")] = False,
@@ -124,7 +124,7 @@ def _state(server: McpServerStatus, problem: str) -> str:
     return problem or ("known" if server.listing else "not asked yet")
 
 
-@command(app, "tools")
+@command(app, "tools", example="mcp tools mail")
 async def tools(options: Options, name: Name) -> Result:
     """Ask a server for its tools: what each is called here, or why it is not offered."""
     server = await _in_home_to_ask(options, lambda home: home.mcp.ask(name))
@@ -153,7 +153,7 @@ def _about(offered: McpTool) -> str:
     return offered.tool.description.partition("\n")[0][:200]
 
 
-@command(app, "add")
+@command(app, "add", example="mcp add mail https://example.org/mcp")
 async def add(
     options: Options,
     name: Name,
@@ -231,7 +231,7 @@ def _write(options: Options, tables: dict[str, dict[str, Any]], *, replace: bool
     return save(options.place, options.config, os.environ, changes)
 
 
-@command(app, "remove")
+@command(app, "remove", example="mcp remove mail")
 async def remove(options: Options, name: Name) -> Result:
     """Remove a server from the configuration, with its tools and its login."""
     from asterism.config.edit import save
@@ -245,7 +245,7 @@ async def remove(options: Options, name: Name) -> Result:
     return Result({"name": name}, f"Removed {name} from {file}.")
 
 
-@command(app, "import")
+@command(app, "import", example="mcp import ~/.cursor/mcp.json")
 async def import_servers(
     options: Options,
     file: Annotated[
@@ -276,7 +276,7 @@ async def import_servers(
     rows = [
         (server.name, server.refused or "; ".join(server.notes) or "as it is") for server in servers
     ]
-    done = "would be" if dry_run else "were"
+    done = "would be" if dry_run else "was" if len(taken) == 1 else "were"
     return Result(
         [imported_server_view(server, dry_run=dry_run) for server in servers],
         Grid(
@@ -302,7 +302,7 @@ def _checked(server: ImportedServer, configured: Any, *, replace: bool) -> Impor
     return server
 
 
-@command(app, "login")
+@command(app, "login", example="mcp login mail")
 async def login(
     home: Asterism,
     name: Name,
@@ -329,7 +329,7 @@ async def login(
     )
 
 
-@command(app, "serve")
+@command(app, "serve", example="mcp serve")
 async def serve(
     options: Options,
     agent: Annotated[

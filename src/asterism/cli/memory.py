@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -34,6 +35,7 @@ from asterism.cli.output import (
     one_line,
     plural,
     printable,
+    up_to,
 )
 from asterism.errors import InvalidInput, NotFound
 from asterism.records import dataclass
@@ -66,7 +68,7 @@ Several = list[str] | None
 # -- the index -------------------------------------------------------------------------------------
 
 
-@command(app, "index")
+@command(app, "index", example="memory index")
 async def index(home: Asterism, options: Options) -> Result:
     """Put all texts into the index of search and encode them now, not in the background."""
     with ProgressBar(silent=options.json) as bar:
@@ -88,7 +90,7 @@ async def index(home: Asterism, options: Options) -> Result:
 # -- time ------------------------------------------------------------------------------------------
 
 
-@command(app, "as-of")
+@command(app, "as-of", example='memory as-of aria "yesterday"')
 async def as_of(
     options: Options,
     agent: AgentArgument,
@@ -98,7 +100,9 @@ async def as_of(
     """Show what an agent remembered at a moment."""
     then = read_moment(moment)
     async with open_home(options, readonly=True) as home:
-        memory = await home.memory.as_of(agent, then, most=limit)
+        memory = await home.memory.as_of(agent, then, most=limit + 1)
+    passages, notes = up_to(memory.passages, limit)
+    memory = replace(memory, passages=passages)
     parts: list[Part | str] = [f"What {agent} remembered at {local_text(memory.moment_ms)}:"]
     for seen in memory.blocks:
         text = "\n".join(f"  {line.text}" for line in seen.lines) or "  (nothing)"
@@ -112,10 +116,10 @@ async def as_of(
     for source in memory.sources:
         size = f"{plural(source.documents, 'document')}, {plural(source.passages, 'passage')}"
         parts.append(f"source {source.name}: {size}")
-    return Result(memory, *parts)
+    return Result(memory, *parts, notes=notes)
 
 
-@command(app, "revert")
+@command(app, "revert", example="memory revert turn_01a1e1816e200a50fe5dea5c")
 async def revert(
     options: Options,
     turn: Annotated[str | None, argument("TURN", "Undo everything that this turn wrote.")] = None,
@@ -192,7 +196,7 @@ def _write_lines(writes: TurnWrites, labels: dict[str, str]) -> Iterator[str]:
         yield f"passage {change.passage_id}, {change.kind}"
 
 
-@command(app, "fork")
+@command(app, "fork", example="memory fork aria bea")
 async def fork(
     options: Options,
     agent: AgentArgument,
@@ -217,7 +221,7 @@ async def fork(
     )
 
 
-@command(app, "retain")
+@command(app, "retain", example="memory retain")
 async def retain(home: Asterism) -> Result:
     """Delete everything older than the rules in [retention] allow; this also runs daily."""
     deleted = await home.memory.retain()
@@ -236,7 +240,7 @@ async def retain(home: Asterism) -> Result:
 # -- trust -----------------------------------------------------------------------------------------
 
 
-@command(app, "why", readonly=True)
+@command(app, "why", example="memory why human:1", readonly=True)
 async def why(
     home: Asterism,
     ref: Annotated[str, argument("REF", "A passage's or summary's id, LABEL or LABEL:LINE.")],
@@ -285,7 +289,7 @@ def _branch(trace: Trace, indent: str) -> Iterator[str]:
         yield from _branch(child, f"{indent}  ")
 
 
-@command(app, "health", readonly=True)
+@command(app, "health", example="memory health aria", readonly=True)
 async def health(home: Asterism, agent: AgentArgument) -> Result:
     """Show problems in an agent's memory and how to fix them; changes nothing."""
     report = await home.memory.health(agent)
@@ -322,7 +326,7 @@ class ForgetOptions:
     agents: tuple[str, ...] = ()
 
 
-@command(app, "forget")
+@command(app, "forget", example='memory forget --text "4711"')
 async def forget(
     options: Options,
     text: Annotated[Several, option("--text", "TEXT", "A text, wherever it occurs.")] = None,
@@ -411,6 +415,65 @@ def _quote(text: str) -> str:
     return f'"{one_line(text, _MAX_QUOTE)}"'
 
 
+_PLACES = {
+    "accepted": "messages",
+    "accounts": "accounts of people",
+    "agent_messages": "messages between agents",
+    "agents": "agents",
+    "alerts": "alerts",
+    "approvals": "approvals",
+    "blobs": "images",
+    "block history": "history of blocks",
+    "block_edits": "history of blocks",
+    "block_eras": "history of blocks",
+    "block_replicas": "replicas of blocks",
+    "blocks": "blocks",
+    "charges": "spending",
+    "documents": "documents",
+    "embeddings": "search index",
+    "entries": "messages, replies and results",
+    "epochs": "contexts",
+    "events": "audit log",
+    "grants": "grants",
+    "group_members": "groups",
+    "groups": "groups",
+    "halts": "halts",
+    "idempotency_keys": "answers of the API",
+    "inbox": "messages",
+    "notices": "notices",
+    "outbox": "deliveries",
+    "passage_edits": "history of passages",
+    "passages": "passages",
+    "persons": "people",
+    "postings": "search index",
+    "registered_tools": "registered tools",
+    "room_members": "rooms",
+    "schedules": "schedules",
+    "secrets": "keys",
+    "segments": "search index",
+    "source_agents": "sources",
+    "sources": "sources",
+    "summaries": "summaries",
+    "tokens": "tokens",
+    "tombstones": "receipts",
+    "totals": "spending",
+    "turns": "turns",
+    "users": "users",
+}
+"""What people call the tables that a receipt counts in; files have their names."""
+
+
+def _by_name(places: Mapping[str, int]) -> Counter[str]:
+    """Return how often something was found, by what people call the places."""
+    named = Counter[str]()
+    for place, count in places.items():
+        *copy, table = place.removesuffix(f".{place.rpartition('.')[2]}").split(".")
+        name = _PLACES.get(place) or _PLACES.get(table) or place
+        # A copy of the tables in PostgreSQL, from before an upgrade, is a schema of its own.
+        named[f"{name} in {copy[0]}" if copy and name != place else name] += count
+    return named
+
+
 def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
     """Yield what was found where, and what could not be reached."""
     if receipt.places:
@@ -418,9 +481,9 @@ def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
             Column("found in", lambda row: row[0], prose=True),
             Column("times", lambda row: f"{row[1]:,}"),
         ]
-        yield ItemTable(columns, list(receipt.places.items()))
+        yield ItemTable(columns, sorted(_by_name(receipt.places).items()))
         yield ""
-    times, places = plural(receipt.count, "time"), plural(len(receipt.places), "place")
+    times, places = plural(receipt.count, "time"), plural(len(_by_name(receipt.places)), "place")
     total = f"Found {times} in {places}, and forgotten" if receipt.count else "Found nowhere"
     yield f"{total}. Receipt {receipt.id}, {local_text(receipt.at_ms)}."
     if receipt.summaries:
@@ -428,7 +491,7 @@ def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
             f"Emptied: {len(receipt.summaries):,} of the summaries, since it is unknown which of "
             "their words came from it."
         )
-    for place, count in receipt.names.items():
+    for place, count in _by_name(receipt.names).items():
         yield f"Left: a name or an address in {place} holds it ({count:,})."
     for sentence in receipt.unreached:
         yield f"Not reached: {sentence}"
@@ -436,7 +499,7 @@ def _receipt(receipt: ForgetReceipt) -> Iterator[Part | str]:
         yield "It is not finished: the next start continues it."
 
 
-@command(app, "receipts", readonly=True)
+@command(app, "receipts", example="memory receipts", readonly=True)
 async def receipts(
     home: Asterism,
     receipt: Annotated[str | None, argument("RECEIPT", "Show all of this one.")] = None,
@@ -464,7 +527,7 @@ async def receipts(
 # -- leaving and returning -------------------------------------------------------------------------
 
 
-@command(app, "export", readonly=True)
+@command(app, "export", example="memory export aria --file aria.json", readonly=True)
 async def export(
     home: Asterism,
     agent: AgentArgument,
@@ -489,7 +552,7 @@ async def export(
     )
 
 
-@command(app, "import")
+@command(app, "import", example="memory import aria aria.json --dry-run")
 async def import_memory(
     options: Options,
     agent: AgentArgument,
@@ -510,5 +573,5 @@ async def import_memory(
     lines = [f"{verb} {what}{merged}."]
     if report.people:
         lines.append(f"Strangers now, without an account: {', '.join(report.people)}.")
-    lines += [f"Not imported: {sentence}" for sentence in report.left]
+    lines += report.left
     return Result(report, *lines)

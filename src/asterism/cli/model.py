@@ -26,7 +26,7 @@ from asterism.errors import AsterismError, InvalidInput
 from asterism.views import trial_view
 
 if TYPE_CHECKING:
-    from asterism.app.discovery import Trial
+    from asterism.app.discovery import AvailableModel, Trial
     from asterism.app.keys import KeyPlace, StoredKeys
     from asterism.config import Settings
     from asterism.models.embedded.weights import PullProgress
@@ -38,11 +38,14 @@ Name = Annotated[str, argument("NAME", "The name of the weights.")]
 EMBEDDED = "embedded"
 
 
-@command(app, "list")
+@command(app, "list", example="model list")
 async def list_models(options: Options) -> Result:
-    """Show the models that run on this machine, and the vendors that are configured."""
+    """Show the models that run on this machine, the servers on it, and the vendors with keys."""
+    from asterism.app.discovery import local_servers
+
     settings = _settings(options)
     weights, vendors = _weights(settings), await _vendors(options, settings)
+    servers = [_server_row(server) for server in await local_servers(os.environ)]
     weights_columns: list[Column[dict[str, Any]]] = [
         Column("weights", lambda row: row["name"]),
         Column("size", lambda row: _amount(row["size"])),
@@ -60,16 +63,23 @@ async def list_models(options: Options) -> Result:
         Column("", _mark, least=60),
         Column("address", lambda row: row["address"], least=80, prose=True),
     ]
-    empty = 'No vendor is configured. "asterism setup" finds keys and servers.'
+    server_columns: list[Column[dict[str, Any]]] = [
+        Column("server", lambda row: row["name"]),
+        Column("address", lambda row: row["address"]),
+        Column("models", lambda row: ", ".join(row["models"]) or "none to chat with", prose=True),
+    ]
+    no_server = "No model server runs on this machine."
     return Result(
-        [*weights, *vendors],
+        [*weights, *servers, *vendors],
         ItemTable(weights_columns, weights, "There are no weights."),
         "",
-        ItemTable(vendor_columns, vendors, empty),
+        ItemTable(server_columns, servers, no_server),
+        "",
+        ItemTable(vendor_columns, vendors),
     )
 
 
-@command(app, "pull")
+@command(app, "pull", example="model pull qwen3-4b")
 async def pull(
     options: Options,
     name: Name,
@@ -98,7 +108,7 @@ async def pull(
     )
 
 
-@command(app, "use")
+@command(app, "use", example="model use ollama:llama3.2")
 async def use(
     options: Options,
     model: Annotated[
@@ -109,11 +119,11 @@ async def use(
     from asterism.config.edit import save
 
     settings = _settings(options)
-    chain = _read_chain(model)
+    chain = read_chain(model)
     async with stored_keys(options, lenient=True) as keys:
         for name in chain:
             await _check(settings, name, keys)
-        hints = [hint for name in chain if (hint := _missing(settings, name, keys))]
+        hints = [hint for name in chain if (hint := await _missing(settings, name, keys))]
     default = ", ".join(chain)
     file = save(options.place, options.config, os.environ, {("model",): default})
     if overriding := os.environ.get("ASTERISM_MODEL"):
@@ -125,7 +135,7 @@ async def use(
     )
 
 
-@command(app, "remove")
+@command(app, "remove", example="model remove qwen3-4b")
 async def remove(name: Name, yes: Yes = False) -> Result:
     """Delete weights from this machine; they can be fetched again."""
     from asterism.models.embedded.weights import WeightsDirectory
@@ -140,14 +150,14 @@ async def remove(name: Name, yes: Yes = False) -> Result:
     return Result(shape, f"Removed {name}; {_amount(freed)} are free again.")
 
 
-@command(app, "test")
+@command(app, "test", example="model test openai:gpt-4.1-mini")
 async def trial(
     options: Options,
     model: Annotated[str | None, argument("MODEL", "The model; without it, the default.")] = None,
 ) -> Result:
     """Ask a model one short question, and show how fast it answers."""
     settings = _settings(options)
-    chain = _read_chain(model or settings.default_model)
+    chain = read_chain(model or settings.default_model)
     trials = await _try_all(options, settings, chain)
     if len(trials) == 1 and isinstance(trials[0], AsterismError):
         raise trials[0]
@@ -224,7 +234,9 @@ async def _vendors(options: Options, settings: Settings) -> list[dict[str, Any]]
             name: key_place(settings, name, keys, os.environ)
             for name in {*vendors(), *settings.models, *used}
         }
-    with_key = {name for name in vendors() if places[name].found}
+    # A server on this machine is in the table of servers, unless it is used from elsewhere.
+    listed = [name for name, vendor in vendors().items() if not vendor.names]
+    listed.sort(key=lambda name: not places[name].found)
     known = plugins.names("models")
     return [
         {
@@ -235,9 +247,20 @@ async def _vendors(options: Options, settings: Settings) -> list[dict[str, Any]]
             "key": _key_in_words(places[name]),
             "default": name in used,
         }
-        for name in dict.fromkeys((*settings.models, *sorted(used), *sorted(with_key)))
+        for name in dict.fromkeys((*settings.models, *sorted(used), *listed))
         if name != EMBEDDED
     ]
+
+
+def _server_row(server: AvailableModel) -> dict[str, Any]:
+    models = [server.model, *server.others] if server.ready else []
+    return {
+        "kind": "server",
+        "name": server.vendor,
+        "address": server.where,
+        "models": models,
+        "default": False,
+    }
 
 
 def _default_chain(settings: Settings) -> tuple[str, ...]:
@@ -282,7 +305,7 @@ def _mark(row: dict[str, Any]) -> str:
 # -- choosing ------------------------------------------------------------------------------------
 
 
-def _read_chain(model: str) -> list[str]:
+def read_chain(model: str) -> list[str]:
     """Return the models that were named, each as `vendor:name`."""
     from asterism.models.embedded.weights import WeightsDirectory
     from asterism.types.agents import chain_of
@@ -305,6 +328,7 @@ def _read_chain(model: str) -> list[str]:
 async def _check(settings: Settings, model: str, keys: StoredKeys) -> None:
     """Refuse a model whose vendor or weights are not known."""
     from asterism.app import make_model
+    from asterism.app.discovery import models_of_server
     from asterism.models.embedded.weights import WeightsDirectory
 
     vendor, _, name = model.partition(":")
@@ -312,10 +336,19 @@ async def _check(settings: Settings, model: str, keys: StoredKeys) -> None:
         WeightsDirectory().weights(name)
         return
     await make_model(settings, model, secret=keys.get).close()
+    served = await models_of_server(settings, vendor, os.environ)
+    address, names = served if served is not None else ("", None)
+    if names is not None and name not in names and f"{name}:latest" not in names:
+        shown = ", ".join(f"{vendor}:{other}" for other in names) or "none"
+        raise InvalidInput(
+            f"The server at {address} has no model {name!r}. It has: {shown}. Choose one of them, "
+            "or let the server fetch it first. Nothing was changed."
+        )
 
 
-def _missing(settings: Settings, model: str, keys: StoredKeys) -> str:
+async def _missing(settings: Settings, model: str, keys: StoredKeys) -> str:
     """Say what a model still lacks before it can answer."""
+    from asterism.app.discovery import models_of_server
     from asterism.app.keys import key_place
     from asterism.models.embedded.weights import WeightsDirectory
 
@@ -328,6 +361,9 @@ def _missing(settings: Settings, model: str, keys: StoredKeys) -> str:
         return (
             f'Its weights are not on this machine: "asterism model pull {name}" downloads {size}.'
         )
+    served = await models_of_server(settings, vendor, os.environ)
+    if served is not None and served[1] is None:
+        return f"No server answers at {served[0]}: start {vendor} before you chat."
     place = key_place(settings, vendor, keys, os.environ)
     return f"{vendor} needs a key, but {place.problem}." if place.lacks else ""
 

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import argument, command, group, option
-from asterism.cli.output import Column, ItemTable, Result
+from asterism.cli.inputs import Limit
+from asterism.cli.output import Column, ItemTable, Result, up_to
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
@@ -23,16 +24,18 @@ class DeliveryState(StrEnum):
     SENT = "sent"
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="outbox list --state dead", readonly=True)
 async def list_deliveries(
     home: Asterism,
     state: Annotated[
         DeliveryState | None,
         option("--state", None, "Only deliveries in this state; default: all that are not sent."),
     ] = None,
+    limit: Limit = 100,
 ) -> Result:
     """Show deliveries, oldest first."""
-    deliveries = await home.outbox.list(state.value if state else None)
+    found = await home.outbox.list(state.value if state else None, limit=limit + 1)
+    deliveries, notes = up_to(found, limit)
     columns: list[Column[Delivery]] = [
         Column("delivery", lambda delivery: delivery.key),
         Column("state", lambda delivery: delivery.state, state=True),
@@ -43,10 +46,10 @@ async def list_deliveries(
         Column("error", lambda delivery: delivery.error or "", prose=True),
     ]
     empty = "No deliveries are waiting, and none has failed."
-    return Result(deliveries, ItemTable(columns, deliveries, empty))
+    return Result(deliveries, ItemTable(columns, deliveries, empty), notes=notes)
 
 
-@command(app, "retry")
+@command(app, "retry", example="outbox retry out_01a1ed55")
 async def retry(
     home: Asterism,
     key: Annotated[str, argument("KEY", "The delivery's key.")],

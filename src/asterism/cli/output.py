@@ -62,6 +62,18 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def up_to(items: Sequence[T], limit: int) -> tuple[Sequence[T], list[str]]:
+    """Return at most `limit` of the items, and a note if there are more; ask for one more."""
+    if len(items) <= limit:
+        return items, []
+    return items[:limit], [more_than(limit)]
+
+
+def more_than(limit: int) -> str:
+    """Return the note below a list that stops at its limit."""
+    return f"There are more than these {limit:,}; --limit {limit * 5} shows more."
+
+
 def visible_to(audience: object, names: Mapping[str, str]) -> str:
     """Return an audience with the names of persons in it."""
     return _PERSON.sub(lambda match: f"person:{names.get(match[1], match[1])}", str(audience))

@@ -13,6 +13,7 @@ from asterism.times import local_text
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
+    from asterism.app.people import Room
     from asterism.types.agents import Person
 
 app = group("Manage people, their accounts, and how far they are trusted.")
@@ -32,7 +33,7 @@ class PersonTrust(StrEnum):
     STRANGER = "stranger"
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="person list", readonly=True)
 async def list_persons(home: Asterism) -> Result:
     """Show all people, the owner first."""
     persons = await home.people.list()
@@ -46,7 +47,7 @@ async def list_persons(home: Asterism) -> Result:
     return Result(persons, ItemTable(columns, persons, "There are no people."))
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="person show Ben", readonly=True)
 async def show(home: Asterism, who: Who) -> Result:
     """Show one person."""
     person = await home.people.get(who)
@@ -69,7 +70,7 @@ def _roles(person: Person) -> str:
     return ", ".join(person.roles) or "none"
 
 
-@command(app, "add")
+@command(app, "add", example="person add Ben --trust known")
 async def add(
     home: Asterism,
     name: FreeName,
@@ -85,14 +86,14 @@ async def add(
     return Result(person, f"Added {person.name}.")
 
 
-@command(app, "rename")
+@command(app, "rename", example="person rename Ben Benjamin")
 async def rename(home: Asterism, who: Who, name: FreeName) -> Result:
     """Rename a person."""
     person = await home.people.rename(who, name)
     return Result(person, f"The new name is {person.name}.")
 
 
-@command(app, "trust")
+@command(app, "trust", example="person trust Ben known")
 async def set_trust(
     home: Asterism,
     who: Who,
@@ -105,7 +106,7 @@ async def set_trust(
     return Result(person, f"{person.name} is now: {person.trust.value}.")
 
 
-@command(app, "roles")
+@command(app, "roles", example="person roles Ben family")
 async def set_roles(
     options: Options,
     who: Who,
@@ -120,21 +121,43 @@ async def set_roles(
     return Result(person, f"{person.name} has roles: {_roles(person)}.")
 
 
-@command(app, "link")
+@command(app, "link", example="person link Ben webhook:ben")
 async def link(home: Asterism, who: Who, account: Account) -> Result:
     """Link an account to a person."""
     person = await home.people.link(who, account)
     return Result(person, f"Accounts of {person.name}: {_accounts(person) or 'none'}.")
 
 
-@command(app, "unlink")
+@command(app, "unlink", example="person unlink webhook:ben")
 async def unlink(home: Asterism, account: Account) -> Result:
     """Unlink an account; its next message comes from a stranger."""
     await home.people.unlink(account)
     return Result({"account": account}, f"Unlinked {account}.")
 
 
-@command(app, "merge")
+@command(app, "rooms", example="person rooms", readonly=True)
+async def rooms(home: Asterism) -> Result:
+    """Show the rooms of channels, and who is known to be in each."""
+    found = await home.people.rooms()
+    columns: list[Column[Room]] = [
+        Column("room", lambda room: room.name, prose=True),
+        Column(
+            "people", lambda room: ", ".join(member.name for member in room.members), prose=True
+        ),
+    ]
+    return Result(found, ItemTable(columns, found, "Nobody is known to be in a room."))
+
+
+@command(app, "leave", example="person leave Ben discord:kitchen")
+async def leave(
+    home: Asterism, who: Who, room: Annotated[str, argument("ROOM", "As channel:room.")]
+) -> Result:
+    """Note that a person has left a room; from now on they do not see what is said there."""
+    await home.people.leave_room(room, who)
+    return Result({"who": who, "room": room}, f"{who} is not in {room} any more.")
+
+
+@command(app, "merge", example="person merge Ben Benny")
 async def merge(
     options: Options,
     remaining: Annotated[str, argument("KEPT", "Who stays.")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 app = group("Show, add and remove the rules for the tools of an agent.")
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="rule list aria", readonly=True)
 async def list_rules(home: Asterism, agent: AgentArgument) -> Result:
     """Show the rules of an agent, with the sentences that its model reads."""
     rules = list(enumerate(await home.rules.list(agent), 1))
@@ -28,11 +29,13 @@ async def list_rules(home: Asterism, agent: AgentArgument) -> Result:
         Column("kind", lambda row: row[1].kind.value),
         Column("what its model reads", lambda row: str(row[1]), prose=True),
     ]
-    empty = f'{agent} has no rules. "asterism rule add {agent} TOOL KIND" gives it one.'
+    empty = (
+        f'{agent} has no rules. "asterism rule add {shlex.quote(agent)} TOOL KIND" gives it one.'
+    )
     return Result([rule_view(*row) for row in rules], ItemTable(columns, rules, empty))
 
 
-@command(app, "add")
+@command(app, "add", example="rule add aria web max_calls 3")
 async def add(
     options: Options,
     agent: AgentArgument,
@@ -68,7 +71,7 @@ async def add(
     return Result([rule_view(*row) for row in enumerate(rules, 1)], *map(str, new), count)
 
 
-@command(app, "remove")
+@command(app, "remove", example="rule remove aria 1")
 async def remove(
     home: Asterism,
     agent: AgentArgument,

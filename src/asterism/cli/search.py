@@ -153,12 +153,13 @@ async def find(options: Options, search_options: SearchOptions) -> FoundHits:
             "--agent and --all cannot be used together. Choose one. Nothing was searched."
         )
     async with open_home(options, readonly=True) as home:
-        return await _search(home, search_options, filters)
+        return await search_home(home, search_options, filters)
 
 
-async def _search(
+async def search_home(
     home: Asterism, search_options: SearchOptions, filters: dict[str, Any]
 ) -> FoundHits:
+    """Search in a home that is open."""
     from asterism.types.agents import OWNER_ALONE
 
     agent, names = None, {}

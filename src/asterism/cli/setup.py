@@ -6,11 +6,15 @@ Both ask a person at the terminal, and so are plain functions that run what is a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shlex
+import sys
+from dataclasses import field
 from typing import TYPE_CHECKING, Annotated
 
 from asterism.cli.commands import Options, flag, open_home, option
-from asterism.cli.inputs import number_of
+from asterism.cli.inputs import FIRST_AGENT, number_of
 from asterism.cli.model import fetch
 from asterism.cli.output import Grid, Output, Result, console, one_line
 from asterism.cli.terminal import (
@@ -33,12 +37,12 @@ if TYPE_CHECKING:
     from asterism.models.embedded.weights import ModelWeights
     from asterism.types.agents import AgentRecord
 
-FIRST_AGENT = "aster"
 _NONE = "none"
 _DEMO_HINT = (
     "The chat opens with the demo model, which is not a real language model; "
     '"asterism setup" changes it at any time.'
 )
+_TOUR_HINT = '"asterism tour" shows in two minutes what your agents can do.'
 _USUAL_CAP = 5.0
 _WIDE = 72
 
@@ -69,6 +73,8 @@ class _Plan:
     """What is to be written when all is answered."""
 
     changes: dict[Key, object]
+    keys: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Keys that were typed, by the names they are stored under."""
     agent: str | None = None
     persona: str | None = None
     model: str = ""
@@ -135,7 +141,7 @@ def _plan_model(plan: _Plan, current: _Current, answer: str | None, *, asking: b
         plan.changes |= chosen
     if asking:
         for vendor, place in _without_key(current, plan.model).items():
-            _ask_key(plan, vendor, place)
+            _ask_key(plan, current, vendor, place)
 
 
 def _settings_by_name(settings: Settings, text: str) -> dict[Key, object]:
@@ -223,21 +229,21 @@ def _without_key(current: _Current, model: str) -> dict[str, KeyPlace]:
     return {name: place for name, place in places.items() if place.lacks}
 
 
-def _ask_key(plan: _Plan, vendor: str, place: KeyPlace) -> None:
-    if place.stored:
-        say(f'Store the key of {vendor} with "asterism key set {place.stored}".', WARNING_STYLE)
-        return
-    variable = place.where
-    say(
-        f"{vendor} needs a key, best set in the environment: export {variable}=… before you "
-        "start asterism. A key typed here is stored as plain text in the configuration, which "
-        "then only you can read."
+def _ask_key(plan: _Plan, current: _Current, vendor: str, place: KeyPlace) -> None:
+    """Ask for a key, which is stored as "asterism key set" does."""
+    from asterism.app.keys import STORED
+
+    name = place.stored or vendor
+    elsewhere = (
+        "" if place.stored else f" You can also set {place.where} before you start asterism."
     )
-    question = f"Key for {vendor} (not shown; Enter for the environment)"
-    if key := ask_secret(question).strip():
-        plan.changes["models", vendor, "key"] = key
+    say(f"{vendor} needs a key. It is stored encrypted, and never shown.{elsewhere}")
+    if key := ask_secret(f"Key for {vendor} (not shown; Enter skips it)").strip():
+        plan.keys[name] = key
+        if not place.stored and not current.settings.takes_stored_key(vendor, {}):
+            plan.changes["models", vendor, "key"] = f"{STORED}{name}"
     else:
-        say(f"Set {variable} before the next start.", WARNING_STYLE)
+        say(f'"asterism key set {name}" stores it later; until then it is missing.', WARNING_STYLE)
 
 
 # -- the rest ------------------------------------------------------------------------------------
@@ -341,6 +347,7 @@ def _carry_out(options: Options, plan: _Plan, current: _Current, *, asking: bool
     from asterism.config.edit import edit
 
     with edit(options.place, options.config, os.environ, plan.changes) as prepared:
+        place = asyncio.run(_store_keys(options, plan.keys))
         agent = asyncio.run(_apply_agent(options, plan, current))
         if plan.changes:
             prepared.commit()
@@ -350,13 +357,26 @@ def _carry_out(options: Options, plan: _Plan, current: _Current, *, asking: bool
         return Result({"file": str(prepared.path), "written": written, "agent": name})
     if written:
         say(f"Wrote {', '.join(written)} to {prepared.path}.")
+    if plan.keys:
+        names = " and ".join(plan.keys)
+        say(f"Stored the key of {names}, encrypted. The master key is in {place}: keep a copy.")
     if agent is not None:
-        say(f'{agent.name} is ready. "asterism" opens the chat.')
-    if not written and agent is None:
+        say(f'{agent.name} is ready. "asterism" opens the chat. {_TOUR_HINT}')
+    if not written and not plan.keys and agent is None:
         say("This is already the current setup. Nothing was changed.")
     _warn(plan, current)
     _get_weights(plan.model, asking=asking)
     return None
+
+
+async def _store_keys(options: Options, keys: dict[str, str]) -> str:
+    """Store keys that were typed; return where the key is that opens them."""
+    if not keys:
+        return ""
+    async with open_home(options) as home:
+        for name, key in keys.items():
+            await home.keys.set(name, key, by="cli")
+        return home.keys.place()
 
 
 async def _apply_agent(options: Options, plan: _Plan, current: _Current) -> AgentRecord | None:
@@ -389,8 +409,8 @@ def _warn(plan: _Plan, current: _Current) -> None:
     if ("model",) in plan.changes and current.agent and current.agent.model != "default":
         name, model = current.agent.name, current.agent.model
         say(
-            f"{name} keeps its own model, {model}. asterism agent edit {name} --model default "
-            "changes it.",
+            f"{name} keeps its own model, {model}. "
+            f'"asterism agent edit {shlex.quote(name)} --model default" changes it.',
             NOTE_STYLE,
         )
 
@@ -437,6 +457,54 @@ def choose_model(options: Options, *, yes: bool) -> None:
     chosen = _accepted(models) or _embedded(models)
     if chosen is not None:
         _save(options, chosen)
+
+
+def fetch_model(options: Options) -> None:
+    """Fetch a model for a new home that has none or the smallest, where nobody can be asked.
+
+    What is going on is told on standard error: standard output is for the answer.
+    """
+    from asterism.config import load
+
+    settings = load(options.place, options.config, os.environ)
+    if settings.store.url is not None or settings.model is not None:
+        return
+    if not (settings.default_model.startswith("demo:") or _is_smallest(settings.default_model)):
+        return
+    from asterism.app.discovery import discover
+
+    with contextlib.redirect_stdout(sys.stderr):
+        chosen = _embedded(asyncio.run(discover(os.environ)))
+        if chosen is not None:
+            _save(options, chosen)
+
+
+def _is_smallest(model: str) -> bool:
+    """Tell whether a model is the smallest embedded one, which talks poorly."""
+    from asterism.config.vendors import EMBEDDED
+
+    vendor, _, name = model.partition(":")
+    if vendor != EMBEDDED:
+        return False
+    from asterism.models.embedded.weights import manifest
+
+    return name == min(manifest().values(), key=lambda weights: weights.size).name
+
+
+def hint_at_better(model: str) -> str:
+    """Return a sentence on what is recommended instead of the smallest model; else nothing."""
+    if not _is_smallest(model):
+        return ""
+    from asterism.models.embedded.weights import format_bytes, machine_memory, manifest
+
+    for weights in manifest().values():
+        if weights.recommended and weights.fits(machine_memory()):
+            return (
+                f"{model} is the smallest model and often wrong; {weights.name} is recommended: "
+                f'"asterism model pull {weights.name}" gets it ({format_bytes(weights.size)}), and '
+                f'"asterism model use embedded:{weights.name}" makes it the default.'
+            )
+    return ""
 
 
 def _settings_for(model: AvailableModel) -> dict[Key, object]:
@@ -499,24 +567,28 @@ def _fetched(embedded: dict[str, AvailableModel], smallest: ModelWeights) -> Ava
             f"Getting {weights.name} ({format_bytes(weights.size)}, {weights.licence}), a language "
             f"model that runs on this machine and takes {weights.memory_bytes / 1e9:.1f} GB of "
             f"memory. {weights.about} "
-            "This happens once per machine; Ctrl-C skips it.",
+            "This happens once per machine; Ctrl-C skips it. Meanwhile, in another terminal: "
+            f"{_TOUR_HINT}",
         )
         try:
             asyncio.run(fetch(weights.name))
         except KeyboardInterrupt:
             if (spare := embedded.get(smallest.name)) is not None and spare.ready:
-                say(
-                    f"Skipped; the downloaded part is kept. {spare.name} is here meanwhile.",
-                    WARNING_STYLE,
-                )
-                return spare
+                hint = hint_at_better(spare.model)
+                say(f"Skipped; the downloaded part is kept. {hint}".rstrip(), WARNING_STYLE)
+                return None  # nothing is written, so that what is fetched later is used
             say(f"Skipped; the downloaded part is kept. {_DEMO_HINT}", WARNING_STYLE)
             return None
         except AsterismError as error:
             say(error.message, WARNING_STYLE)
         else:
-            return embedded.get(weights.name)
+            offer = embedded.get(weights.name)
+            if offer is None or weights is best:
+                return offer
+            say(hint_at_better(offer.model), WARNING_STYLE)
+            return None  # nothing is written, so that what is fetched later is used
     say(_DEMO_HINT, WARNING_STYLE)
+    say(_TOUR_HINT)
     return None
 
 

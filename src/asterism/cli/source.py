@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,20 +40,26 @@ if TYPE_CHECKING:
 app = group("Let agents search folders of documents.")
 
 Name = Annotated[str, argument("NAME", "The source's name.")]
-Reader = Annotated[str, argument("AGENT", "The agent's name.")]
+Reader = Annotated[str, argument("AGENT", "The agent's name, or that of a group.")]
+_KB = 1_000
 _MB = 1_000_000
 MAX_PROBLEMS = 20
 MAX_KINDS = 8
 
 
-@command(app, "add")
+@command(app, "add", example="source add papers ~/papers")
 async def add(
     home: Asterism,
     options: Options,
     name: Annotated[str, argument("NAME", "A new name.")],
     path: Annotated[Path, argument("PATH", "A folder with documents, or one file.")],
     agent: Annotated[
-        list[str] | None, option("--agent -a", "NAME", "An agent that can search it.")
+        list[str] | None,
+        option(
+            "--agent -a",
+            "NAME",
+            "An agent that can search it, or a group: its supervisor (default: the only agent).",
+        ),
     ] = None,
     include: Annotated[
         list[str] | None,
@@ -63,20 +70,29 @@ async def add(
     later: Annotated[bool, flag("--later", 'Do not read it now; "sync" does.')] = False,
 ) -> Result:
     """Add a folder or a file as a source, and read it."""
+    agents = agent or [only.name for only in await home.agents.list()]
+    if agent is None and len(agents) > 1:
+        agents = []
     await home.sources.add(
         name,
         path,
-        agents=agent or (),
+        agents=agents,
         include=include or (),
         exclude=exclude or (),
         audience=audience,
     )
+    hint: list[str] = []
+    if not agents:
+        command = f"asterism source attach {shlex.quote(name)} AGENT"
+        hint = [f'No agent can search {name} yet: "{command}" lets one.']
     if later:
-        return Result({"name": name}, f'Added {name}. "asterism source sync {name}" reads it.')
-    return await sync(home, options, name)
+        added = f'Added {name}. "asterism source sync {shlex.quote(name)}" reads it.'
+        return Result({"name": name}, added, *hint)
+    done = await sync(home, options, name)
+    return Result(done.data, *done.parts, *hint)
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="source list", readonly=True)
 async def list_sources(home: Asterism) -> Result:
     """Show all sources and their state."""
     sources, agents = await home.sources.list(), await agent_names(home)
@@ -111,7 +127,7 @@ async def _state(home: Asterism, name: str) -> SourceState:
     return next(state for state in await home.sources.list() if state.source.id == wanted.id)
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="source show papers", readonly=True)
 async def show(
     home: Asterism,
     name: Name,
@@ -151,17 +167,19 @@ async def show(
     )
 
 
-@command(app, "sync")
+@command(app, "sync", example="source sync papers")
 async def sync(home: Asterism, options: Options, name: Name) -> Result:
     """Read new and changed documents; an interrupted run continues where it stopped."""
     bar = ProgressBar(silent=options.json)
 
     def progress(now: Progress) -> None:
-        bar.update(now.bytes, now.bytes_total, _progress_text(now), now.path)
+        bar.update(now.bytes, now.bytes_total, progress_text(now), now.path)
 
     def stopped() -> str:
         far = f" at {bar.last}" if bar.last else ""
-        return f'Stopped{far}. "asterism source sync {name}" continues where it stopped.'
+        return (
+            f'Stopped{far}. "asterism source sync {shlex.quote(name)}" continues where it stopped.'
+        )
 
     with note_if_stopped(stopped), bar:
         done = await home.sources.sync(name, progress=progress)
@@ -172,7 +190,7 @@ async def sync(home: Asterism, options: Options, name: Name) -> Result:
     lines += [f"  Not read: {_unread(done.unread)}."] if done.unread else []
     lines += [f"  {problem}" for problem in done.problems[:MAX_PROBLEMS]]
     if len(done.problems) > MAX_PROBLEMS:
-        lines.append(f'  … "asterism source show {name}" shows all.')
+        lines.append(f'  … "asterism source show {shlex.quote(name)}" shows all.')
     return Result(done, *lines)
 
 
@@ -186,20 +204,25 @@ def _unread(kinds: Mapping[str, int]) -> str:
     return f"{plural(count, 'file')} of kinds that are not read ({', '.join([*named, *more])})"
 
 
-def _progress_text(now: Progress) -> str:
-    size = f"{now.bytes / _MB:,.1f} of {now.bytes_total / _MB:,.1f} MB"
+def progress_text(now: Progress) -> str:
+    """Say how far reading is: documents, size in a unit that fits, passages."""
+    if now.bytes_total < _KB:
+        size = f"{now.bytes:,} of {plural(now.bytes_total, 'byte')}"
+    else:
+        unit, name = (_MB, "MB") if now.bytes_total >= _MB else (_KB, "kB")
+        size = f"{now.bytes / unit:,.1f} of {now.bytes_total / unit:,.1f} {name}"
     files = f"{now.documents:,} of {plural(now.documents_total, 'document')}"
     return f"{files}, {size}, {plural(now.passages, 'passage')}"
 
 
-@command(app, "remove")
+@command(app, "remove", example="source remove papers")
 async def remove(options: Options, name: Name, yes: Yes = False) -> Result:
     """Remove a source and its passages; the files stay."""
     async with open_home(options, readonly=True) as home:
         state = await _state(home, name)
     size = _size(state, " and ")
     require_yes(f"Remove {name} with {size}? The files stay.", yes=yes)
-    stopped = f'Stopped. "asterism source remove {name}" continues where it stopped.'
+    stopped = f'Stopped. "asterism source remove {shlex.quote(name)}" continues where it stopped.'
     with note_if_stopped(lambda: stopped):
         async with open_home(options) as home:
             await home.sources.remove(name)
@@ -207,29 +230,31 @@ async def remove(options: Options, name: Name, yes: Yes = False) -> Result:
     return Result(shape, f"Removed {name}: {size}. The files stay.")
 
 
-@command(app, "attach")
+@command(app, "attach", example="source attach papers aria")
 async def attach(home: Asterism, name: Name, agent: Reader) -> Result:
-    """Let an agent search a source."""
-    await home.sources.attach(name, agent)
-    return Result({"name": name, "agent": agent}, f"{agent} can search {name}.")
+    """Let an agent search a source, or the supervisor of a group."""
+    reader = await home.sources.attach(name, agent)
+    return Result({"name": name, "agent": reader}, f"{reader} can search {name}.")
 
 
-@command(app, "detach")
+@command(app, "detach", example="source detach papers aria")
 async def detach(home: Asterism, name: Name, agent: Reader) -> Result:
     """Do not let an agent search a source any more."""
-    await home.sources.detach(name, agent)
-    return Result({"name": name, "agent": agent}, f"{agent} cannot search {name} any more.")
+    reader = await home.sources.detach(name, agent)
+    return Result({"name": name, "agent": reader}, f"{reader} cannot search {name} any more.")
 
 
-@command(app, "pause")
+@command(app, "pause", example="source pause papers")
 async def pause(home: Asterism, name: Name) -> Result:
     """Pause a source: its documents can be searched, but new ones are not read."""
     await home.sources.pause(name)
     return Result({"name": name}, f"Paused {name}.")
 
 
-@command(app, "resume")
+@command(app, "resume", example="source resume papers")
 async def resume(home: Asterism, name: Name) -> Result:
     """Resume a paused source."""
     await home.sources.resume(name)
-    return Result({"name": name}, f'Resumed {name}. "asterism source sync {name}" reads it.')
+    return Result(
+        {"name": name}, f'Resumed {name}. "asterism source sync {shlex.quote(name)}" reads it.'
+    )

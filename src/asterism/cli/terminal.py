@@ -223,13 +223,22 @@ def _ignore(number: int, frame: object) -> None:
 def _wake_main_thread() -> None:
     """Let the main thread notice a Ctrl-C that came just before it began to wait for a key.
 
-    Between showing its prompt and waiting, readline runs no Python, so that the interrupt would
-    be seen at the next key only (CPython 3.11, Modules/readline.c). The size of the window is a
-    signal that readline takes at any time and that changes nothing.
+    Between showing its prompt and waiting, `input` runs no Python, so that the interrupt would
+    be seen at the next key only (CPython 3.11, Modules/readline.c and Parser/myreadline.c). The
+    size of the window is a signal that may come at any time and that changes nothing.
     """
     time.sleep(_A_MOMENT)
     with contextlib.suppress(ProcessLookupError):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGWINCH)
+
+
+def _let_window_size_interrupt() -> None:
+    """Let a change of the window's size end a call that waits; nobody else may listen to it.
+
+    By default the kernel drops that signal before anybody wakes up. Readline has a handler itself.
+    """
+    if signal.getsignal(signal.SIGWINCH) is signal.SIG_DFL and "readline" not in sys.modules:
+        signal.signal(signal.SIGWINCH, _ignore)
 
 
 @contextlib.contextmanager
@@ -245,6 +254,7 @@ def ctrl_c_interrupts() -> Generator[None, None, None]:
     os.set_blocking(writing, False)
     former_file = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     former_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    _let_window_size_interrupt()
 
     def wait() -> None:
         while number := os.read(reading, 1):
@@ -273,6 +283,7 @@ def exit_on(numbers: Collection[signal.Signals], last: Callable[[], None]) -> No
     for number in numbers:
         signal.signal(number, _ignore)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    _let_window_size_interrupt()
 
     def wait() -> None:
         while (number := os.read(reading, 1)[0]) not in numbers:

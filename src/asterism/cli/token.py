@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = group("Manage tokens for the HTTP API.")
 
 
-@command(app, "create")
+@command(app, "create", example="token create phone")
 async def create(
     options: Options,
     name: Annotated[str, argument("NAME", "A new name.")],
@@ -52,6 +52,10 @@ async def create(
     expires: Annotated[
         str | None, option("--expires", "WHEN", "When it ends: 90d, 12h or a date.")
     ] = None,
+    constellation: Annotated[
+        str | None,
+        option("--constellation", "NAME", "For another constellation of the server."),
+    ] = None,
 ) -> Result:
     """Create a token; its secret is shown now and never again."""
     end = _read_end(expires)
@@ -63,6 +67,7 @@ async def create(
             agents=agent or (),
             person=person,
             expires_at=end,
+            constellation=constellation,
             by="cli",
         )
         shape = access_token_view(made.token, *await _names(home))
@@ -88,7 +93,7 @@ async def _names(home: Asterism) -> tuple[dict[str, str], dict[str, str]]:
     return await agent_names(home), await person_names(home)
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="token list", readonly=True)
 async def list_tokens(
     home: Asterism,
     every: Annotated[bool, flag("--all", "Also show tokens that were revoked.")] = False,
@@ -120,7 +125,7 @@ def _short(milliseconds: int | None) -> str:
     return local_short(milliseconds) if milliseconds is not None else "never"
 
 
-@command(app, "revoke")
+@command(app, "revoke", example="token revoke phone")
 async def revoke(
     home: Asterism, token: Annotated[str, argument("TOKEN", "The token's name or id.")]
 ) -> Result:

@@ -19,7 +19,7 @@ app = group("Show tools, and register your own.")
 Name = Annotated[str, argument("NAME", "The tool's name.")]
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="tool list", readonly=True)
 async def list_tools(home: Asterism) -> Result:
     """Show all tools, and what a crash during a call means."""
     tools = await home.tools.offered()
@@ -32,7 +32,9 @@ async def list_tools(home: Asterism) -> Result:
     return Result(tools, ItemTable(columns, tools, "There are no tools."))
 
 
-@command(app, "add")
+@command(
+    app, "add", example="tool add weather --schema weather.json --http https://example.com/weather"
+)
 async def add(
     options: Options,
     name: Name,
@@ -95,7 +97,7 @@ def _header(text: str) -> tuple[str, str]:
     return name, value.strip()
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="tool show shell", readonly=True)
 async def show(home: Asterism, name: Name) -> Result:
     """Show all versions of a registered tool."""
     versions = await home.tools.versions(name)
@@ -109,7 +111,27 @@ async def show(home: Asterism, name: Name) -> Result:
     return Result(versions, *lines, spec.description, source)
 
 
-@command(app, "remove")
+@command(app, "test", example='tool test weather \'{"city": "Bonn"}\'')
+async def try_out(
+    options: Options,
+    name: Name,
+    arguments: Annotated[
+        str, argument("ARGUMENTS", 'Its arguments as JSON, such as {"city": "Bonn"}.')
+    ] = "{}",
+) -> Result:
+    """Run a registered tool once, in its sandbox, and show its result."""
+    given = read_json(arguments, "ARGUMENTS")
+    if not isinstance(given, dict):
+        raise InvalidInput(
+            f"{arguments[:80]!r} is not a JSON object of arguments; write one such as "
+            '{"city": "Bonn"}. Nothing was run.'
+        )
+    async with open_home(options) as home:
+        result = await home.tools.test(name, cast("dict[str, Any]", given))
+    return Result(result, result.text, code=0 if result.state == "ok" else 1)
+
+
+@command(app, "remove", example="tool remove weather")
 async def remove(home: Asterism, name: Name) -> Result:
     """Stop offering a registered tool."""
     await home.tools.remove(name)

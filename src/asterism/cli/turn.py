@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from asterism.cli.commands import FAILED, INTERRUPTED, PARKED, argument, command, group, option
+from asterism.cli.halt import RESUME, halt_notes, halt_text
 from asterism.cli.inputs import Limit
-from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural
+from asterism.cli.output import Column, Grid, ItemTable, Result, one_line, plural, up_to
 from asterism.errors import Conflict
 from asterism.times import duration_text, local_clock, local_short, local_text
 from asterism.views import (
-    agent_names,
     entry_view,
     is_begun,
+    names_with_deleted,
     outcome_view,
     read_body,
     turn_view,
@@ -36,7 +37,7 @@ _HOW_TO_DECIDE = '"asterism approval approve ID" or "asterism approval deny ID" 
 _CODES = {"done": 0, "parked": PARKED, "stopped": INTERRUPTED}
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="turn list --agent aria", readonly=True)
 async def list_turns(
     home: Asterism,
     agent: Annotated[str | None, option("--agent", "NAME", "Only this agent's.")] = None,
@@ -44,8 +45,9 @@ async def list_turns(
 ) -> Result:
     """Show the latest turns, newest first; waiting turns come before them."""
     waiting = await _waiting(home, agent)
-    turns = [*waiting, *await home.turns.list(agent, limit=limit)][:limit]
-    agents = await agent_names(home)
+    found = [*waiting, *await home.turns.list(agent, limit=limit + 1)]
+    turns, more = up_to(found, limit)
+    agents = await names_with_deleted(home, {turn.agent_id for turn in turns})
     columns: list[Column[TurnRecord]] = [
         Column("turn", lambda turn: turn.id),
         Column("agent", lambda turn: agents.get(turn.agent_id, turn.agent_id), prose=True),
@@ -60,27 +62,33 @@ async def list_turns(
         Column("tokens", lambda turn: f"{turn.usage.total:,}", least=100),
     ]
     empty = 'There are no turns yet. "asterism chat" begins one.'
-    return Result([turn_view(turn, agents) for turn in turns], ItemTable(columns, turns, empty))
+    return Result(
+        [turn_view(turn, agents) for turn in turns],
+        ItemTable(columns, turns, empty),
+        notes=[*more, *await halt_notes(home)],
+    )
 
 
-@command(app, "show", readonly=True)
+@command(app, "show", example="turn show turn_01a1e1816e200a50fe5dea5c", readonly=True)
 async def show(home: Asterism, turn: TurnId) -> Result:
     """Show what happened in a turn, entry by entry."""
-    agents, entries = await agent_names(home), list["Entry"]()
+    entries = list["Entry"]()
     waiting = (record for record in await _waiting(home, None) if record.id == turn)
     record = next(waiting, None)
     if record is None:
         record, entries = await home.turns.get(turn)
+    agents = await names_with_deleted(home, {record.agent_id})
     who = agents.get(record.agent_id, record.agent_id)
     story = ["", Grid(list(_timeline(record, entries, who)))] if entries else []
     return Result(
         {**turn_view(record, agents), "entries": [entry_view(entry) for entry in entries]},
         Grid(_facts(record, entries, who)),
         *story,
+        notes=await halt_notes(home) if record.ended_at_ms is None else (),
     )
 
 
-@command(app, "replay", readonly=True)
+@command(app, "replay", example="turn replay turn_01a1e1816e200a50fe5dea5c", readonly=True)
 async def replay(
     home: Asterism,
     turn: TurnId,
@@ -100,7 +108,12 @@ async def replay(
     return Result(replayed, count, *(f"  {text}" for text in replayed.differences), code=FAILED)
 
 
-@command(app, "fork", work=True)
+@command(
+    app,
+    "fork",
+    example="turn fork turn_01a1e1816e200a50fe5dea5c --model openai:gpt-4.1-mini",
+    work=True,
+)
 async def fork(
     home: Asterism,
     turn: TurnId,
@@ -109,13 +122,15 @@ async def fork(
     name: Annotated[str | None, option("--name", "NAME", "The name of the copy.")] = None,
 ) -> Result:
     """Copy the agent as it was before a turn, and let the copy answer the same message."""
+    if (halted := await home.halts.current()) is not None:
+        raise Conflict(f"{halt_text(halted)} {RESUME} Nothing was copied.")
     copy, outcome = await home.turns.fork(turn, name=name, model=model, system=system)
     result = outcome_result(outcome, copy.name)
     result.notes = [f"The copy is {copy.name}.", *result.notes]
     return result
 
 
-@command(app, "stop", work=True)
+@command(app, "stop", example="turn stop turn_01a1e1816e200a50fe5dea5c", work=True)
 async def stop(home: Asterism, turn: TurnId) -> Result:
     """Stop a turn that is running or waiting."""
     outcome = await _stop(home, turn)

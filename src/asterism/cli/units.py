@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from asterism.cli.commands import Options, command, flag, group
+from asterism.cli.commands import Options, command, flag, group, option
 from asterism.cli.log import FILE as LOG
 from asterism.cli.output import Result
 from asterism.errors import Conflict, InvalidInput
@@ -23,6 +23,19 @@ from asterism.records import dataclass
 app = group("Let the system start the home when you log in, and keep it running.")
 
 _ANSWER_WITHIN = 60.0
+COMMANDS = {
+    "up": ("up", "--foreground"),
+    "serve": ("serve",),
+    "api": ("serve", "--no-worker"),
+    "worker": ("worker",),
+}
+"""What a unit can run."""
+Run = Annotated[
+    str,
+    option(
+        "--run", "WHAT", "up, serve, api or worker (default: up; serve where it is PostgreSQL's)."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +53,16 @@ class SystemUnit:
     """Commands for after its file is gone."""
 
 
-@command(app, "install")
+@command(app, "install", example="service install")
 async def install(
     options: Options,
+    run: Run = "",
     show: Annotated[bool, flag("--print", "Only print the unit; write nothing.")] = False,
 ) -> Result:
     """Write a unit for systemd or launchd that runs the home in the background, and start it."""
     from asterism.store.sqlite import holder_of
 
-    unit = _unit(options)
+    unit = _unit(options, run)
     shape = {"name": unit.name, "file": str(unit.file)}
     if show:
         return Result({**shape, "text": unit.text.decode()}, unit.text.decode().rstrip("\n"))
@@ -73,10 +87,10 @@ async def install(
     )
 
 
-@command(app, "remove")
-async def remove(options: Options) -> Result:
+@command(app, "remove", example="service remove")
+async def remove(options: Options, run: Run = "") -> Result:
     """Stop the home that the system runs, and remove its unit."""
-    unit = _unit(options)
+    unit = _unit(options, run)
     _require(unit)
     if not unit.file.exists():
         return Result({"name": unit.name, "removed": False}, f"{unit.file} does not exist.")
@@ -86,34 +100,60 @@ async def remove(options: Options) -> Result:
     return Result({"name": unit.name, "removed": True}, f"Removed {unit.file}. The data stays.")
 
 
-def _unit(options: Options) -> SystemUnit:
+def _unit(options: Options, run: str) -> SystemUnit:
+    what = _what(options, run)
     if sys.platform == "darwin":
-        return launchd_unit(options)
-    return systemd_unit(options)
+        return launchd_unit(options, what)
+    return systemd_unit(options, what)
 
 
-def _name(options: Options) -> str:
+def _what(options: Options, run: str) -> str:
+    """Return what a unit runs; raise `InvalidInput` if that cannot be."""
+    from asterism.config import load
+
+    if run and run not in COMMANDS:
+        raise InvalidInput(
+            f"{run!r} is not something that a unit can run. Use {', '.join(COMMANDS)}. Nothing was "
+            "written."
+        )
+    on_postgres = load(options.place, options.config, os.environ).store.url is not None
+    what = run or ("serve" if on_postgres else "up")
+    if on_postgres and what == "up":
+        raise InvalidInput(
+            'This home is on PostgreSQL, where "asterism up" is not used. Take --run serve, api or '
+            "worker. Nothing was written."
+        )
+    if not on_postgres and what in ("api", "worker"):
+        raise InvalidInput(
+            f"--run {what} needs PostgreSQL, but store.url is not set. Take --run up or serve. "
+            "Nothing was written."
+        )
+    return what
+
+
+def _name(options: Options, what: str) -> str:
     """Return a name for the home: each data directory has one of its own."""
     from asterism.config import data_directory
 
     place = options.place
+    more = "" if what == "up" else f"-{what}"
     if place == data_directory(None, {}):
-        return "asterism"
-    return f"asterism-{hashlib.sha256(os.fsencode(place)).hexdigest()[:8]}"
+        return f"asterism{more}"
+    return f"asterism-{hashlib.sha256(os.fsencode(place)).hexdigest()[:8]}{more}"
 
 
-def _command(options: Options) -> list[str]:
+def _command(options: Options, what: str) -> list[str]:
     named = options.config or os.environ.get("ASTERISM_CONFIG")
     config = ["--config", str(Path(named).absolute())] if named else []
     here = [sys.executable, "-m", "asterism"]
-    return [*here, "--data", str(options.place), *config, "up", "--foreground"]
+    return [*here, "--data", str(options.place), *config, *COMMANDS[what]]
 
 
-def systemd_unit(options: Options) -> SystemUnit:
+def systemd_unit(options: Options, what: str) -> SystemUnit:
     """Return the unit for systemd."""
-    unit = f"{_name(options)}.service"
+    unit = f"{_name(options, what)}.service"
     root = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    words = " ".join(_quote(word) for word in _command(options))
+    words = " ".join(_quote(word) for word in _command(options, what))
     text = (
         f"[Unit]\nDescription=asterism, the home in {options.place}\n".replace("%", "%%")
         + "After=network-online.target\n\n"
@@ -121,7 +161,7 @@ def systemd_unit(options: Options) -> SystemUnit:
         f"ExecStart={words}\n"
         "Restart=on-failure\n"
         "RestartSec=5\n"
-        "TimeoutStopSec=30\n\n"
+        "TimeoutStopSec=45\n\n"
         "[Install]\n"
         "WantedBy=default.target\n"
     )
@@ -142,15 +182,15 @@ def _quote(word: str) -> str:
     return f'"{escaped}"' if escaped != shlex.quote(escaped) else escaped
 
 
-def launchd_unit(options: Options) -> SystemUnit:
+def launchd_unit(options: Options, what: str) -> SystemUnit:
     """Return the agent for launchd."""
-    label = f"dev.{_name(options)}"
+    label = f"dev.{_name(options, what)}"
     file = Path.home() / "Library" / "LaunchAgents" / f"{label}.plist"
     log = str(options.place / LOG)
     text = plistlib.dumps(
         {
             "Label": label,
-            "ProgramArguments": _command(options),
+            "ProgramArguments": _command(options, what),
             "RunAtLoad": True,
             "KeepAlive": {"SuccessfulExit": False},
             "StandardOutPath": log,

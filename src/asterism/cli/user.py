@@ -20,7 +20,7 @@ app = group("Manage who can log in at the web page.")
 Who = Annotated[str, argument("WHO", "The person's name or id, or owner.")]
 
 
-@command(app, "password")
+@command(app, "password", example="user password owner")
 async def password(
     options: Options,
     who: Who,
@@ -47,7 +47,7 @@ def _read_password(who: str, stdin: bool) -> str:
     return text
 
 
-@command(app, "list", readonly=True)
+@command(app, "list", example="user list", readonly=True)
 async def list_users(home: Asterism) -> Result:
     """Show who has a password, since when, and how many sessions they have."""
     users = await home.users.list()
@@ -60,7 +60,7 @@ async def list_users(home: Asterism) -> Result:
     return Result(users, ItemTable(columns, users, empty))
 
 
-@command(app, "remove")
+@command(app, "remove", example="user remove Ben")
 async def remove(home: Asterism, who: Who) -> Result:
     """Take a password away; the user cannot log in any more, and their sessions end."""
     await home.users.remove(who, by="cli")

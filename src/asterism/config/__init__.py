@@ -6,10 +6,11 @@ from asterism.config.load import (
     LiveSettings,
     Reload,
     config_file,
-    data_directory,
     load,
 )
 from asterism.config.settings import (
+    AgentMessageSettings,
+    ApiSettings,
     ChannelSettings,
     ContextSettings,
     LimitSettings,
@@ -25,10 +26,13 @@ from asterism.config.settings import (
     TelemetrySettings,
     ToolSettings,
 )
+from asterism.private import data_directory
 
 __all__ = [
     "NEEDS_RESTART",
     "RESERVED",
+    "AgentMessageSettings",
+    "ApiSettings",
     "ChannelSettings",
     "ContextSettings",
     "LimitSettings",

@@ -54,16 +54,6 @@ DOCUMENTS = ("authorizations", "contacts")
 _MAX_PROBLEMS = 20
 
 
-def data_directory(explicit: Path | None, environ: Mapping[str, str]) -> Path:
-    """Where everything rests: `--data`, ASTERISM_DATA, or the platform's usual place."""
-    named = explicit or environ.get("ASTERISM_DATA")
-    if named:
-        return Path(named).absolute()
-    from platformdirs import user_data_path
-
-    return user_data_path("asterism", appauthor=False)
-
-
 def config_file(data: Path, explicit: Path | None, environ: Mapping[str, str]) -> Path:
     """The file to read: `--config`, ASTERISM_CONFIG, or `asterism.toml` in the data directory."""
     return Path(explicit or environ.get("ASTERISM_CONFIG") or data / "asterism.toml").absolute()

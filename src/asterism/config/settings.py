@@ -521,7 +521,7 @@ class PluginOptions(SettingsTable):
 class PipelineSettings(SettingsTable):
     """What stands around the model of every agent."""
 
-    processors: PluginNames = ("remember", "calculations", "reminders", "recall")
+    processors: PluginNames = ("remember", "calculations", "reminders", "planning", "recall")
     sections: PluginNames = ()
     evaluators: PluginNames = ("empty_answer", "refused_answer", "unused_result")
     retries: Retries = 2
@@ -903,12 +903,81 @@ class RuntimeSettings(SettingsTable):
 class ApiSettings(SettingsTable):
     """The HTTP API."""
 
+    host: str = Field(
+        default="127.0.0.1",
+        pattern=r"^[^\s/]{1,255}$",
+        description="an address or a name of this machine",
+        examples=["0.0.0.0"],  # noqa: S104 - an example of what needs TLS
+    )
+    port: int = Field(
+        default=8283, ge=0, le=65_535, description="a whole number from 0 to 65,535", examples=[443]
+    )
+    background: bool = Field(default=True, description="true or false")
+    tls_cert: str | None = Field(
+        default=None, min_length=1, description="the path of a PEM file", examples=["/etc/a.pem"]
+    )
+    tls_key: str | None = Field(
+        default=None, min_length=1, description="the path of a PEM file", examples=["/etc/a.key"]
+    )
+    behind_proxy: bool = Field(default=False, description="true or false")
+    trusted_proxies: tuple[str, ...] = Field(
+        default=("127.0.0.1", "::1"),
+        strict=False,
+        description='a list of addresses or networks, such as ["10.0.0.0/8"],',
+    )
+    drain: float = Field(
+        default=0.0, ge=0, le=300, description="a number of seconds from 0 to 300", examples=[10]
+    )
     requests_per_minute: Count = 600_000
     hosts: tuple[str, ...] = Field(
         default=(), strict=False, description='a list of names, such as ["home.example.org"],'
     )
     origins: tuple[str, ...] = Field(
         default=(), strict=False, description='a list of origins, such as ["https://example.org"],'
+    )
+
+
+class AlertSettings(SettingsTable):
+    """When the owner is told that something is wrong, and where beside the notices."""
+
+    every: float = Field(
+        default=60.0, ge=1, le=86_400, description="a number of seconds from 1 to 86,400"
+    )
+    channel: str | None = Field(
+        default=None, min_length=1, description="the name of a channel", examples=["home"]
+    )
+    to: str = Field(default="", max_length=1_000, description="where in that channel")
+    budget: float = Field(
+        default=80.0, gt=0, le=100, description="a percentage above 0 and up to 100", examples=[80]
+    )
+    approval_age: str = Field(default="1 day", description="a duration", examples=["1 day"])
+    disk_free: float = Field(
+        default=5.0, ge=0, le=100, description="a percentage from 0 to 100", examples=[5]
+    )
+
+    @field_validator("approval_age")
+    @classmethod
+    def _check_age(cls, text: str) -> str:
+        with contextlib.suppress(ValueError):
+            if 0 < read_duration(text) <= _MAX:
+                return text
+        raise ValueError(f'is "{text[:80]}"; a duration is needed, such as "1 day".')
+
+    @property
+    def approval_age_ms(self) -> int:
+        """Milliseconds that a question may wait for its answer."""
+        return int(read_duration(self.approval_age) * 1000)
+
+
+class QuotaSettings(SettingsTable):
+    """How much a constellation may have."""
+
+    agents: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MAX,
+        description=f"a whole number from 1 to {_MAX:,}",
+        examples=[100],
     )
 
 
@@ -931,6 +1000,20 @@ class OutboxSettings(SettingsTable):
         return seconds
 
 
+class AgentMessageSettings(SettingsTable):
+    """What agents may write to each other, so that two of them cannot talk for ever."""
+
+    cooldown: Annotated[
+        float, Field(ge=0, le=86_400, description="a number of seconds from 0 to 86400")
+    ] = 30.0
+    on_cooldown: Literal["refuse", "delay"] = Field(
+        default="refuse", description='"refuse" or "delay"'
+    )
+    max_messages: Count = 20
+    max_depth: Count = 12
+    max_cost: Dollars | None = Field(default=None, description="an amount in US dollars")
+
+
 class ChannelSettings(SettingsTable):
     """One channel: its type, and whatever the plugin of that type asks for."""
 
@@ -945,6 +1028,17 @@ class ChannelSettings(SettingsTable):
     agents: tuple[str, ...] = Field(
         default=(), strict=False, description='a list of names of agents, such as ["aria"],'
     )
+    target: str | None = Field(
+        default=None, min_length=1, description="the name of an agent or a group", examples=["desk"]
+    )
+    rooms: dict[str, str] = Field(
+        default={},
+        description='a table of rooms and who answers there, such as {general = "desk"},',
+    )
+
+    def answers_in(self, room: str | None) -> str | None:
+        """Return the name of who answers in a room, or in private, what is addressed to nobody."""
+        return self.rooms.get(room or "", self.target)
 
     def tells(self, event: str, agent: str) -> bool:
         """Whether this channel is told of an event of an agent's turns."""
@@ -952,7 +1046,7 @@ class ChannelSettings(SettingsTable):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Everything beside `type`."""
+        """What belongs to the plugin."""
         return dict(self.model_extra or {})
 
     def __repr_args__(self) -> list[tuple[str | None, Any]]:
@@ -1001,7 +1095,10 @@ class Settings(SettingsTable):
     retention: dict[str, RetentionSettings] = Field(default={})
     runtime: RuntimeSettings = RuntimeSettings.model_construct()
     api: ApiSettings = ApiSettings.model_construct()
+    alerts: AlertSettings = AlertSettings.model_construct()
+    quotas: QuotaSettings = QuotaSettings.model_construct()
     outbox: OutboxSettings = OutboxSettings.model_construct()
+    agent_messages: AgentMessageSettings = AgentMessageSettings.model_construct()
     channels: dict[str, ChannelSettings] = Field(default={})
     tools: ToolSettings = ToolSettings.model_construct()
     authorizations: AuthorizationSettings = AuthorizationSettings.model_construct()
@@ -1037,6 +1134,10 @@ class Settings(SettingsTable):
             for vendor in vendors().values()
             if (variable := vendor.key_variable(environ))
         }
+
+    def take_usual_model(self, other: Settings) -> None:
+        """Let agents that name no model ask the same one as those of other settings do."""
+        self._usual = other._usual
 
     @property
     def default_model(self) -> str:

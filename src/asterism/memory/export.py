@@ -271,14 +271,14 @@ async def _import(
             async with tx.savepoint():
                 labels.append(await _block_in(tx, writer, agent_id, read, value))
         except AsterismError as error:
-            left.append(f"Block {name} was not carried: {_reason(error)}")
+            left.append(f"Block {name} was not imported: {_reason(error)}")
     new: list[NewPassage] = []
     for at, value in enumerate(document.get("passages", []), 1):
         try:
             new.append(read.passage(value))
         except AsterismError as error:
             name = _name(value, "id", f"number {at}")
-            left.append(f"Passage {name} was not carried: {_reason(error)}")
+            left.append(f"Passage {name} was not imported: {_reason(error)}")
     stored, merged = await _passages_in(tx, writer, agent_id, new, left)
     left += _not_imported(document)
     return Report(tuple(labels), stored, merged, tuple(created), tuple(left))
@@ -296,9 +296,9 @@ def _name(value: Any, key: str, otherwise: str) -> str:
 
 def _not_imported(document: dict[str, Any]) -> list[str]:
     counted = {
-        "summaries": "Not carried: summaries ({}), which stand for messages that are not here.",
-        "shared": "Not carried: blocks of others ({}). Ask their owners to share them.",
-        "sources": "Not carried: sources of documents ({}). Add their folders again.",
+        "summaries": "Summaries ({}) were not imported: they stand for messages that are not here.",
+        "shared": "Blocks of others ({}) were not imported. Ask their owners to share them.",
+        "sources": "Sources of documents ({}) were not imported. Add their folders again.",
     }
     return [
         sentence.format(f"{len(document[name]):,}")
@@ -362,9 +362,8 @@ async def _passages_in(
                     fresh = await gate.insert_many(tx, writer, agent_id, [passage])
                     stored, merged = stored + fresh, merged + 1 - fresh
             except AsterismError as error:
-                left.append(
-                    f"Passage {passage.text[:_MAX_NAME_LENGTH]!r} was not carried: {_reason(error)}"
-                )
+                name = repr(passage.text[:_MAX_NAME_LENGTH])
+                left.append(f"Passage {name} was not imported: {_reason(error)}")
     return stored, merged
 
 

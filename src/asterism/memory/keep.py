@@ -139,7 +139,10 @@ def asked_to_keep(text: str, before: Sequence[str] = ()) -> list[str]:
     if match is not None:
         kept = _said_before(parts[:-1], before, match)
         return [kept] if kept else []
-    found: list[str] = []
+    found = [fact for part in parts if (fact := _before_request(part, rules)) != part]
+    found = [fact for fact in found if len(fact) <= MAX_SENTENCE and not looks_secret(fact)]
+    if found:
+        return found[:_MAX_KEPT]
     items = _LIST_ITEM.split(text)
     for item in items:
         parts = sentences(item) if len(items) > 1 else parts
@@ -197,6 +200,24 @@ def _said_before(own: Sequence[str], before: Sequence[str], match: re.Match[str]
         return ""
     more = (match["more"] or "").lstrip(", ").rstrip(".!")
     return f"{kept} ({more})" if kept and more else kept
+
+
+def _before_request(sentence: str, rules: _KeepRules) -> str:
+    """Return a sentence without a request at its end: "…, please remember that."."""
+    for cut in _AT_END.finditer(sentence):
+        rest = sentence[cut.end() :].replace("’", "'")
+        if cut.start() >= _LEAST_FACT and rules.previous.fullmatch(rest) is not None:
+            return sentence[: cut.start()]
+    return sentence
+
+
+_AT_END = re.compile(r"\s*[,;–—]\s*(?:(?:so|and|und|et|y|e)\s+)?|\s+-\s+")
+"""What stands between a statement and a request about it."""
+_INTRODUCTION = re.compile(
+    r"(?:(?:[Hh]i|[Hh]ello|[Hh]ey)(?: there)?[,.]?\s+)?"
+    r"(?P<told>(?:I am|I'm) [A-ZÀ-Þ][a-zà-ÿ][\w'-]*(?: and I .+|,? from .+|, .+|[.!]*)$)"
+)
+"""How somebody says in English who they are; names begin with a capital."""
 
 
 def _without_request(sentence: str, rules: _KeepRules) -> str:
@@ -264,7 +285,9 @@ def lasting_facts(text: str) -> list[str]:
             and not rules.passing.search(plain)
             and not looks_secret(plain)
         ):
-            found.append(sentence)
+            found.append(_before_request(sentence, rules))
+        elif (named := _INTRODUCTION.match(plain)) and not rules.passing.search(plain):
+            found.append(sentence[named.start("told") :])
     return found[:_MAX_KEPT]
 
 

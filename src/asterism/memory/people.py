@@ -217,7 +217,8 @@ async def create_person(
 async def rename(tx: Connection, person_id: str, name: str) -> Person:
     """Rename a person."""
     person = await _get_or_raise(tx, person_id)
-    name = _name(name)
+    # The owner begins with this name, and may go back to it.
+    name = OWNER if person_id == OWNER and name.strip().casefold() == OWNER else _name(name)
     former = await person_by_name(tx, name)
     if former is not None and former != person_id:
         raise _name_taken(name)
@@ -594,6 +595,17 @@ async def members(tx: Connection, room: str) -> list[str]:
         (tx.constellation, room),
     )
     return [row[0] for row in rows]
+
+
+async def rooms(tx: Connection) -> list[tuple[str, str, str, int]]:
+    """Return (room, person, name, since) of everybody who is known to be in a room."""
+    rows = await tx.all(
+        "SELECT r.room, r.person_id, COALESCE(p.name, r.person_id), r.since FROM room_members r"
+        " LEFT JOIN persons p ON p.constellation = r.constellation AND p.id = r.person_id"
+        " WHERE r.constellation = ? ORDER BY r.room, r.since, r.person_id",
+        (tx.constellation,),
+    )
+    return [(row[0], row[1], row[2], row[3]) for row in rows]
 
 
 async def roles_of(tx: Connection, persons: Sequence[str]) -> dict[str, frozenset[str]]:

@@ -183,6 +183,8 @@ async def _call(tx: Connection, participants: Participants, origin: Origin) -> T
     result = entries.get(origin.detail)
     if result is not None:
         children.append(Trace("its result", text_of(result.body), result.at_ms))
+    # The model made the call; what it was asked for is where a person would look.
+    children.append(await _message(tx, participants, origin))
     return Trace(
         f"call of {call.name} in {origin.ref}",
         f"{call.name}({call.arguments})",

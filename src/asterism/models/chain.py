@@ -376,7 +376,15 @@ class _Stream:
     @property
     def emit(self) -> Emit | None:
         """What the model's port gets."""
-        return None if self._emit is None else self.call.listen(self._forward)
+        if self._emit is None:
+            return None
+        emit, listened = self._emit, self.call.listen(self._forward)
+
+        def tell(kind: str, piece: str) -> None:
+            # How far a prompt is read is no part of a reply.
+            (emit if kind == "reading" else listened)(kind, piece)
+
+        return tell
 
     def _forward(self, kind: str, piece: str) -> None:
         self.emitted = True

@@ -156,7 +156,7 @@ class ChatReplyParser:
     """A reply in the making. Pieces of it are emitted as they come."""
 
     def __init__(
-        self, emit: Emit | None = None, on_prompt: Callable[[int, int], None] | None = None
+        self, emit: Emit | None = None, on_prompt: Callable[[int, int, int], None] | None = None
     ) -> None:
         self.done = False
         self.finish = ""
@@ -249,7 +249,11 @@ class ChatReplyParser:
         self._take_usage(event.get("usage"))
         if self._on_prompt is not None and (read := event.get("prompt_progress")):
             progress = _table(read)
-            self._on_prompt(_count(progress.get("total")), _count(progress.get("cache")))
+            self._on_prompt(
+                _count(progress.get("total")),
+                _count(progress.get("cache")),
+                _count(progress.get("processed")),
+            )
         for each in _list(event.get("choices") or []):
             choice = _table(each)
             if not choice.get("index"):

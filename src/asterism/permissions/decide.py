@@ -957,7 +957,9 @@ def _by_trust(actor: Actor, wanted: CallRequest, now: Situation) -> Verdict:
     doubt = now.doubt(wanted.effects)
     if doubt is None:
         return ALLOWED
-    return Ask(doubt.reason, because=doubt.because)
+    read = next((reason.name for reason in doubt.because if reason.name), "")
+    reason = f"{doubt.reason}; the agent has read {read}" if read else doubt.reason
+    return Ask(reason, because=doubt.because)
 
 
 def has_outside_effect(effects: tuple[Effect, ...]) -> bool:

@@ -166,12 +166,16 @@ class Evidence:
         reading = self.untrusted_reading_with(value) if value else None
         if reading is not None:
             where = excerpt(value, reading.text)
-            return (DoubtReason(what, str(reading), reading.trust.value, where),)
+            return (DoubtReason(what, str(reading), reading.trust.value, where, reading.name),)
         for untrusted in reversed(self.readings):
             if not untrusted.trust.trusted and untrusted.text.strip():
                 return (
                     DoubtReason(
-                        what, str(untrusted), untrusted.trust.value, excerpt("", untrusted.text)
+                        what,
+                        str(untrusted),
+                        untrusted.trust.value,
+                        excerpt("", untrusted.text),
+                        untrusted.name,
                     ),
                 )
         return ()

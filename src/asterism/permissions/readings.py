@@ -31,6 +31,7 @@ _NUMERIC = frozenset("0123456789$€£")
 _MAX_TEXT = 2_000_000
 MAX_QUOTED = 400_000
 """Characters of a text in which quotes are looked for."""
+_MAX_PLACE = 80
 _NO_ARGUMENTS: Mapping[str, Any] = {}
 _RELATIVE = re.compile(r"(?:href=[\"']?|\]\()((?!//)[/.\w][\w./~-]{0,300})")
 """Links of a page to pages of the same host, in HTML and Markdown."""
@@ -178,6 +179,13 @@ class ReadContent:
 
     def __str__(self) -> str:
         return f"{self.tool} ({self.key})" if self.key else self.tool
+
+    @property
+    def name(self) -> str:
+        """What was read, for a person: a path or an address with the tool, or the tool alone."""
+        if not self.places:
+            return self.tool
+        return f"{self.places[0][:_MAX_PLACE]!r} ({self.tool})"
 
     @property
     def source(self) -> str:

@@ -57,12 +57,14 @@ class Walk:
     """The files of a source.
 
     Links are not followed: what they point to inside the folder is found by its own name, and what
-    they point to outside does not belong to it.
+    they point to outside does not belong to it. A directory that is closed is not read, whichever
+    way a source leads there.
     """
 
-    def __init__(self, source: DocumentSource) -> None:
+    def __init__(self, source: DocumentSource, closed: Path | None = None) -> None:
         check_globs((*source.include, *source.exclude))
         self._source = source
+        self._closed = closed
         self.root = Path(os.path.realpath(Path(source.path).expanduser()))
         self._only = ""
         """The one file of a source that is no folder."""
@@ -81,6 +83,12 @@ class Walk:
             raise NotFound(
                 f"Source {self._source.name!r} reads {self._source.path!r}, which is not there. "
                 "Mount or move it back, or remove the source. Nothing was changed."
+            )
+        if self._closed is not None and is_inside(self.root / self._only, self._closed):
+            raise Conflict(
+                f"Source {self._source.name!r} reads {self._source.path!r}, which is in the data "
+                "directory, where keys and the database are. Remove the source, move the documents "
+                "elsewhere and add them there. Nothing was read."
             )
 
     def files(self) -> Iterator[FolderFile]:
@@ -106,7 +114,8 @@ class Walk:
                 if entry.name.startswith(".") or entry.is_symlink():
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    inner.append(path)
+                    if self._closed is None or not is_same(self.root / path, self._closed):
+                        inner.append(path)
                 elif file := self._file(entry, path):
                     yield file
             waiting += reversed(inner)
@@ -135,6 +144,8 @@ class Walk:
         hidden = any(part.startswith(".") for part in path.split("/")) and not self._only
         if hidden or not self.wants(path) or os.path.realpath(place) != str(place):
             return None
+        if self._closed is not None and is_inside(place, self._closed):
+            return None
         try:
             status = place.lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -155,6 +166,19 @@ class Walk:
 
     def _is_excluded(self, path: str) -> bool:
         return any(glob_matches(glob, path) for glob in self._source.exclude)
+
+
+def is_same(place: Path, directory: Path) -> bool:
+    """Tell whether a path leads to a directory, whatever it is called on the way."""
+    try:
+        return place.samefile(directory)
+    except OSError:
+        return False
+
+
+def is_inside(place: Path, directory: Path) -> bool:
+    """Tell whether a path leads to a directory or into it."""
+    return any(is_same(one, directory) for one in (place, *place.parents))
 
 
 def kind_of(path: str) -> str:
@@ -291,11 +315,13 @@ class Folder:
         *,
         now: Callable[[], int] = now_ms,
         batch: int = BATCH,
+        closed: Path | None = None,
     ) -> None:
+        """Make it; nothing in the directory `closed` is read."""
         self.source = source
         self._now = now
         self._batch = batch
-        self._walk = Walk(source)
+        self._walk = Walk(source, closed)
 
     async def sync(
         self, database: Database, progress: Callable[[Progress], None] | None = None

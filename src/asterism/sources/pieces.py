@@ -124,6 +124,16 @@ def detect_encoding(path: Path, declared: str | None = None) -> str:
         return _legacy_encoding(start, declared)
 
 
+def is_unicode(file: BinaryIO) -> bool:
+    """Tell whether a file is text by a byte order mark, or in UTF-8 or UTF-16 throughout."""
+    file.seek(0)
+    start = file.read(_SAMPLE)
+    if encoding_by_mark(start):
+        return True
+    encoding = _utf16_by_zeros(start) if b"\0" in start else "utf-8"
+    return encoding is not None and _decodes(file, encoding)
+
+
 def encoding_by_mark(start: bytes) -> str | None:
     """Return the encoding that a byte order mark at the start declares."""
     for mark, encoding in _BOMS:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
 from pathlib import Path
 
-from asterism.sources.pieces import DocumentPiece, DocumentRefused, open_regular
+from asterism.sources.pieces import DocumentPiece, DocumentRefused, is_unicode, open_regular
 
-__all__ = ["DocumentPiece", "DocumentRefused", "is_known", "read"]
+__all__ = ["DocumentPiece", "DocumentRefused", "is_known", "looks_readable", "read"]
 
 _CODE = (
     "bash bat c cc cfg clj cljs conf cpp cs css cxx dart diff dockerfile el elm env erl ex exs fs"
@@ -20,6 +20,7 @@ _CODE = (
 _TEXT_READER = "plain:read_text"
 _CODE_READER = "plain:read_code"
 _PDF_READER = "child_reader:read_pdf"
+_PDF_START = b"%PDF-"
 _SUFFIXES = {
     _TEXT_READER: "txt text log rst adoc org tex srt",
     "plain:read_markdown": "md markdown mdx mkd",
@@ -53,15 +54,21 @@ def is_known(path: Path) -> bool:
     return _reader(path) is not None
 
 
+def looks_readable(path: Path) -> bool:
+    """Tell whether a file whose name says nothing can be read: as text in Unicode, or a PDF."""
+    with open_regular(path) as file:
+        return file.read(len(_PDF_START)) == _PDF_START or is_unicode(file)
+
+
 def read(path: Path) -> Generator[DocumentPiece, None, None]:
     """Yield the pieces of a document, always the same ones for the same bytes.
 
     Raises `DocumentRefused`, possibly after some pieces, if it cannot be read to its end.
     """
     with open_regular(path) as file:
-        start = file.read(5)
+        start = file.read(len(_PDF_START))
     # A name may be wrong; these first bytes are not.
-    name = _PDF_READER if start == b"%PDF-" else _reader(path) or _TEXT_READER
+    name = _PDF_READER if start == _PDF_START else _reader(path) or _TEXT_READER
     module, _, function = name.partition(":")
     reader: Callable[[Path], Iterator[DocumentPiece]] = getattr(
         import_module(f"asterism.sources.{module}"), function

@@ -26,7 +26,10 @@ from asterism.types.agents import (
 )
 from asterism.types.turns import Notice
 
-_FIELDS = ("id", "name", "model", "system", "tools", "limits", "version", "created_at_ms", "rules")
+_FIELDS = (
+    *("id", "name", "model", "system", "tools", "limits", "version", "created_at_ms", "rules"),
+    "archived_at_ms",
+)
 _COLUMNS = ", ".join(field.removesuffix("_ms") for field in _FIELDS)
 _FILL: list[Callable[[AgentRecord, object], None]] = [
     getattr(AgentRecord, field).__set__ for field in _FIELDS
@@ -96,7 +99,7 @@ async def by_name(tx: Connection, name: str) -> AgentRecord | None:
     """Return the agent of that name or id, or None."""
     row = await tx.one(
         f"SELECT {_COLUMNS} FROM agents"
-        " WHERE constellation = ? AND name = ? AND deleted_at IS NULL",
+        " WHERE constellation = ? AND name = ? AND kind = 'agent' AND deleted_at IS NULL",
         (tx.constellation, name),
     )
     if row is None and name.startswith("agent_"):
@@ -134,8 +137,8 @@ async def facts_read(tx: Connection, agent_id: str, upto: int) -> bool:
 async def everyone(tx: Connection) -> list[AgentRecord]:
     """Return all agents of a constellation by name."""
     rows = await tx.all(
-        f"SELECT {_COLUMNS} FROM agents WHERE constellation = ? AND deleted_at IS NULL"
-        " ORDER BY name",
+        f"SELECT {_COLUMNS} FROM agents"
+        " WHERE constellation = ? AND kind = 'agent' AND deleted_at IS NULL ORDER BY name",
         (tx.constellation,),
     )
     return _agents(rows)
@@ -144,16 +147,27 @@ async def everyone(tx: Connection) -> list[AgentRecord]:
 async def ids(tx: Connection) -> list[str]:
     """Return the ids of all agents in service, by name."""
     rows = await tx.all(
-        "SELECT id FROM agents WHERE constellation = ? AND deleted_at IS NULL ORDER BY name",
+        "SELECT id FROM agents"
+        " WHERE constellation = ? AND kind = 'agent' AND deleted_at IS NULL ORDER BY name",
         (tx.constellation,),
     )
     return [row[0] for row in rows]
 
 
+async def has_name(tx: Connection, name: str) -> bool:
+    """Tell whether an agent, archived or not, or a group has a name: they share their names."""
+    row = await tx.one(
+        "SELECT 1 FROM agents WHERE constellation = ? AND name = ? AND deleted_at IS NULL",
+        (tx.constellation, name),
+    )
+    return row is not None
+
+
 async def count(tx: Connection) -> int:
     """Return how many agents there are."""
     row = await tx.one(
-        "SELECT COUNT(*) FROM agents WHERE constellation = ? AND deleted_at IS NULL",
+        "SELECT COUNT(*) FROM agents"
+        " WHERE constellation = ? AND kind = 'agent' AND deleted_at IS NULL",
         (tx.constellation,),
     )
     return int(row[0]) if row else 0
@@ -186,6 +200,25 @@ async def delete(tx: Connection, agent_id: str, at: int) -> bool:
         (at, agent_id, tx.constellation),
     )
     return changed > 0
+
+
+async def set_archived(tx: Connection, agent_id: str, at: int | None) -> int | None:
+    """Archive an agent, or with None unarchive it; return its new version, None if it was so."""
+    was = "IS NULL" if at is not None else "IS NOT NULL"
+    row = await tx.one(
+        "UPDATE agents SET archived_at = ?, version = version + 1"
+        f" WHERE id = ? AND constellation = ? AND deleted_at IS NULL AND archived_at {was}"
+        " RETURNING version",
+        (at, agent_id, tx.constellation),
+    )
+    if row is None:
+        return None
+    if at is None:
+        # What has come before it was archived, and what has fallen due meanwhile.
+        await tx.enqueue(agent_id)
+        await tx.notify("lane", agent_id)
+        await tx.notify("schedule", agent_id)
+    return int(row[0])
 
 
 async def constellation_of(tx: Connection, agent_id: str) -> str | None:
@@ -370,14 +403,45 @@ async def put_notice(tx: Connection, notice: Notice) -> None:
     )
 
 
-async def list_notices(tx: Connection, *, unseen: bool, most: int) -> list[Notice]:
-    """Return notices, oldest first; with `unseen`, only notices that were not seen."""
-    where = "AND seen_at IS NULL" if unseen else ""
+async def has_notice(tx: Connection, notice_id: str) -> bool:
+    """Tell whether the owner was told something before."""
+    return await tx.one("SELECT 1 FROM notices WHERE id = ?", (notice_id,)) is not None
+
+
+_NOTICE = "id, agent_id, turn_id, kind, text, at"
+_OWN_NOTICE = "(agent_id = ? OR agent_id IN (SELECT id FROM agents WHERE constellation = ?))"
+
+
+async def get_notice(tx: Connection, notice_id: str) -> Notice | None:
+    """Return a notice of this constellation, seen or not."""
+    row = await tx.one(
+        f"SELECT {_NOTICE} FROM notices WHERE id = ? AND {_OWN_NOTICE}",
+        (notice_id, home_chain(tx.constellation), tx.constellation),
+    )
+    return Notice(*row) if row else None
+
+
+async def list_notices(
+    tx: Connection, *, unseen: bool, most: int, after: Notice | None = None
+) -> list[Notice]:
+    """Return notices, oldest first.
+
+    Args:
+        tx: A transaction.
+        unseen: Whether only those that were not seen.
+        most: How many at most.
+        after: The last notice of the page before.
+    """
+    such: list[str] = [_OWN_NOTICE]
+    values: list[object] = [home_chain(tx.constellation), tx.constellation]
+    if unseen:
+        such.append("seen_at IS NULL")
+    if after is not None:
+        such.append("(at, id) > (?, ?)")
+        values += [after.at_ms, after.id]
     rows = await tx.all(
-        "SELECT id, agent_id, turn_id, kind, text, at FROM notices"
-        " WHERE (agent_id = ? OR agent_id IN (SELECT id FROM agents WHERE constellation = ?))"
-        f" {where} ORDER BY at, id LIMIT ?",
-        (home_chain(tx.constellation), tx.constellation, most),
+        f"SELECT {_NOTICE} FROM notices WHERE {' AND '.join(such)} ORDER BY at, id LIMIT ?",
+        (*values, most),
     )
     return [Notice(*row) for row in rows]
 

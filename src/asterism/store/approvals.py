@@ -104,21 +104,37 @@ async def of_turn(tx: Connection, turn_id: str) -> list[ApprovalRecord]:
     return [_approval(row) for row in rows]
 
 
-async def waiting(tx: Connection) -> list[ApprovalRecord]:
-    """Return the questions nobody has answered yet, oldest first."""
+async def waiting(tx: Connection, after: ApprovalRecord | None = None) -> list[ApprovalRecord]:
+    """Return the questions nobody has answered yet, oldest first; `after` one of them, if given."""
+    such = _OPEN
+    values: list[object] = [tx.constellation]
+    if after is not None:
+        such += " AND (asked_at, id) > (?, ?)"
+        values += [after.asked_at_ms, after.id]
     rows = await tx.all(
-        f"SELECT {_COLUMNS} FROM approvals WHERE {_OPEN} ORDER BY asked_at, id", (tx.constellation,)
+        f"SELECT {_COLUMNS} FROM approvals WHERE {such} ORDER BY asked_at, id", values
     )
     return [_approval(row) for row in rows]
 
 
-async def list_decided(tx: Connection, most: int) -> list[ApprovalRecord]:
-    """Return the questions that were answered last, the latest first."""
+async def list_decided(
+    tx: Connection, most: int, before: ApprovalRecord | None = None
+) -> list[ApprovalRecord]:
+    """Return the questions that were answered last, the latest first.
+
+    Args:
+        tx: A transaction.
+        most: How many at most.
+        before: The last question of the page before.
+    """
+    such = "decided_at IS NOT NULL AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
+    values: list[object] = [tx.constellation]
+    if before is not None:
+        such += " AND (decided_at, id) < (?, ?)"
+        values += [before.decided_at_ms, before.id]
     rows = await tx.all(
-        f"SELECT {_COLUMNS} FROM approvals WHERE decided_at IS NOT NULL"
-        " AND agent_id IN (SELECT id FROM agents WHERE constellation = ?)"
-        " ORDER BY decided_at DESC, id DESC LIMIT ?",
-        (tx.constellation, most),
+        f"SELECT {_COLUMNS} FROM approvals WHERE {such} ORDER BY decided_at DESC, id DESC LIMIT ?",
+        (*values, most),
     )
     return [_approval(row) for row in rows]
 

@@ -139,8 +139,12 @@ class Database(Protocol):
         """Run `work` in a transaction; on return it is durable. It may be run again on a clash."""
         ...
 
-    async def read(self, work: Work[T]) -> T:
-        """Run `work` on a read-only snapshot."""
+    async def read(self, work: Work[T], *, brief: bool = False) -> T:
+        """Run `work` on a read-only snapshot.
+
+        `brief`: it reads a few rows by a key, so that a store in this process may do it at once,
+        without a change of threads that takes longer than the reading.
+        """
         ...
 
     async def listen(
@@ -201,7 +205,7 @@ class Driver(Database, Protocol):
         """Run `work` in a transaction of a constellation; on return it is durable."""
         ...
 
-    async def read_for(self, constellation: str, work: Work[T]) -> T:
+    async def read_for(self, constellation: str, work: Work[T], *, brief: bool = False) -> T:
         """Run `work` on a read-only snapshot, for a constellation."""
         ...
 
@@ -231,9 +235,9 @@ class DatabaseView:
         """Run `work` in a transaction; on return it is durable. It may be run again on a clash."""
         return await self.driver.write_for(self.constellation, work)
 
-    async def read(self, work: Work[T]) -> T:
+    async def read(self, work: Work[T], *, brief: bool = False) -> T:
         """Run `work` on a read-only snapshot."""
-        return await self.driver.read_for(self.constellation, work)
+        return await self.driver.read_for(self.constellation, work, brief=brief)
 
 
 @dataclass(frozen=True, slots=True)

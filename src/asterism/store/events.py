@@ -297,9 +297,11 @@ async def page(
 
 
 async def get(tx: Connection, chain: str, number: int) -> RecordedEvent | None:
-    """Return one event."""
+    """Return one event of this constellation."""
     row = await tx.one(
-        f"SELECT {_COLUMNS} FROM events WHERE chain = ? AND number = ?", (chain, number)
+        f"SELECT {_COLUMNS} FROM events WHERE chain = ? AND number = ? AND (chain = ?"
+        " OR EXISTS (SELECT 1 FROM agents x WHERE x.id = chain AND x.constellation = ?))",
+        (chain, number, home_chain(tx.constellation), tx.constellation),
     )
     return _recorded(row) if row else None
 
@@ -341,7 +343,7 @@ async def anchor(tx: Connection, at: int) -> int:
     for first in range(0, len(rows), _ANCHORS_AT_ONCE):
         some = rows[first : first + _ANCHORS_AT_ONCE]
         heads = {chain: [length, bytes(own).hex()] for chain, length, own in some}
-        body = {"what": f"heads of {len(heads)} chains", "heads": heads}
+        body = {"what": f"heads of {len(heads)} chain{'s' * (len(heads) != 1)}", "heads": heads}
         await append(tx, home, [Event(ANCHORED, "asterism", at, body)])
         await tx.run_many(
             "INSERT INTO anchors (chain, length) VALUES (?, ?)"
@@ -485,9 +487,16 @@ class _Walk:
 
 
 async def verify(
-    database: Database, progress: Callable[[int], None] | None = None, *, batch: int = _BATCH
+    database: Database,
+    progress: Callable[[int], None] | None = None,
+    *,
+    batch: int = _BATCH,
+    own: bool = False,
 ) -> Verified:
-    """Go through all chains of a database, in batches; events may be appended meanwhile."""
+    """Go through all chains of a database, in batches; events may be appended meanwhile.
+
+    With `own`, only through those of the constellation.
+    """
     result = Verified()
     known: Anchors = {}
     named: dict[str, Spans] = {}
@@ -495,6 +504,11 @@ async def verify(
     # First, since an agent that is made meanwhile has its event in the same transaction.
     there = await _there(database, result)
     names = await _names(database.read, result)
+    if own:
+        chains = set(await database.read(chains_of))
+        ids = set(await database.read(_ids_of_agents))
+        names &= chains
+        there = {agent_id: turns for agent_id, turns in there.items() if agent_id in ids}
     # What the home's chain knows of the others has to be read before them.
     for chain in sorted(names, key=lambda name: (not is_home(name), name)):
         walk = _Walk(chain, result.flaws, known.pop(chain, {}), known, named)
@@ -521,6 +535,11 @@ async def verify(
         about.update(*(walk.about for walk, _ in walks))
         result.flaws += _without_events(there, about)
     return result
+
+
+async def _ids_of_agents(tx: Connection) -> list[str]:
+    rows = await tx.all("SELECT id FROM agents WHERE constellation = ?", (tx.constellation,))
+    return [row[0] for row in rows]
 
 
 async def _there(database: Database, result: Verified) -> dict[str, int]:

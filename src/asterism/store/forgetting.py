@@ -184,6 +184,10 @@ async def put_tombstone(tx: Connection, row: Row) -> None:
         " ON CONFLICT (id) DO UPDATE SET receipt = excluded.receipt",
         (tx.constellation, *row),
     )
+    # What the API has answered may hold it, and cannot be read without the token of the caller.
+    await tx.run(
+        "UPDATE idempotency_keys SET answer = NULL WHERE constellation = ?", (tx.constellation,)
+    )
     await tx.notify(FORGOTTEN, tx.constellation)
 
 

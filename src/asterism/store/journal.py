@@ -234,6 +234,26 @@ async def stop_turn(tx: Connection, turn_id: str, reason: str) -> bool:
     return changed > 0
 
 
+async def stop_unfinished(tx: Connection, turn_id: str, reason: str) -> TurnRecord | None:
+    """Keep a turn from going on, also one that waits for a person; None if it has ended."""
+    # One statement, so that a turn that is taken up at the same moment does not slip through.
+    row = await tx.one(
+        "UPDATE turns SET stopping = COALESCE(stopping, ?) WHERE id = ? AND ended_at IS NULL"
+        f" AND {OF_OWN_AGENT} RETURNING {_TURN}",
+        (reason, turn_id, tx.constellation),
+    )
+    return _turn(row) if row else None
+
+
+async def end_stopped(tx: Connection, record: TurnRecord, reason: str, at: int) -> None:
+    """End a turn that waits for a person and whose lane never takes it up again."""
+    await tx.run(
+        "UPDATE turns SET state = 'stopped', ended_at = ?, error = ?"
+        " WHERE id = ? AND state = 'parked'",
+        (at, reason, record.id),
+    )
+
+
 async def turn(tx: Connection, turn_id: str) -> TurnRecord | None:
     """Return a turn."""
     row = await tx.one(
@@ -252,11 +272,20 @@ async def turn_of(tx: Connection, agent_id: str, turn_id: str) -> TurnRecord | N
 
 async def find_open_turn(tx: Connection, agent_id: str) -> TurnRecord | None:
     """Return the turn of an agent that is open; there is at most one."""
+    # With an order, SQLite would read all turns of the agent, not the index of open ones.
     row = await tx.one(
-        f"SELECT {_TURN} FROM turns WHERE agent_id = ? AND state = 'open' ORDER BY first_seq",
-        (agent_id,),
+        f"SELECT {_TURN} FROM turns WHERE agent_id = ? AND state = 'open'", (agent_id,)
     )
     return _turn(row) if row else None
+
+
+async def unfinished_turns(tx: Connection, agent_id: str) -> list[TurnRecord]:
+    """Return the turns of an agent that are open or wait for a person, the oldest first."""
+    # With an order, SQLite would read all turns of the agent, not the index of unfinished ones.
+    rows = await tx.all(
+        f"SELECT {_TURN} FROM turns WHERE agent_id = ? AND ended_at IS NULL", (agent_id,)
+    )
+    return sorted(map(_turn, rows), key=lambda turn: turn.first_seq)
 
 
 async def unfinished(tx: Connection, agent_id: str) -> list[str]:
@@ -285,26 +314,62 @@ async def all_interrupted(tx: Connection) -> list[TurnRecord]:
     return [_turn(row) for row in rows]
 
 
-async def turns_of(tx: Connection, agent_id: str | None, limit: int) -> list[TurnRecord]:
-    """Return the latest turns, of one agent or of all, newest first."""
+async def turns_of(
+    tx: Connection, agent_id: str | None, limit: int, before: TurnRecord | None = None
+) -> list[TurnRecord]:
+    """Return the latest turns, of one agent or of all, newest first.
+
+    Args:
+        tx: A transaction.
+        agent_id: Whose; None: of all agents.
+        limit: How many at most.
+        before: The last turn of the page before.
+    """
     columns = ", ".join(f"t.{name.strip()}" for name in _TURN.split(","))
-    condition = " AND t.agent_id = ?" if agent_id else ""
+    such: list[str] = ["a.constellation = ?"]
+    values: list[object] = [tx.constellation]
+    if agent_id:
+        such.append("t.agent_id = ?")
+        values.append(agent_id)
+    if before is not None and agent_id:
+        such.append("t.first_seq < ?")
+        values.append(before.first_seq)
+    elif before is not None:
+        such.append("(t.opened_at, t.id) < (?, ?)")
+        values += [before.opened_at_ms, before.id]
     newest_first = "t.first_seq DESC" if agent_id else "t.opened_at DESC, t.id DESC"
-    values = (tx.constellation, agent_id, limit) if agent_id else (tx.constellation, limit)
     rows = await tx.all(
         f"SELECT {columns} FROM turns t JOIN agents a ON a.id = t.agent_id"
-        f" WHERE a.constellation = ?{condition} ORDER BY {newest_first} LIMIT ?",
-        values,
+        f" WHERE {' AND '.join(such)} ORDER BY {newest_first} LIMIT ?",
+        (*values, limit),
     )
     return [_turn(row) for row in rows]
 
 
-async def ended_since(tx: Connection, agent_id: str, since: int) -> list[TurnRecord]:
-    """Return the turns of an agent that have ended since a time, in the order of their ends."""
+async def count_turns(tx: Connection, agent_id: str) -> int:
+    """Return how many turns an agent has had."""
+    row = await tx.one("SELECT COUNT(*) FROM turns WHERE agent_id = ?", (agent_id,))
+    return int(row[0]) if row else 0
+
+
+async def ended_since(tx: Connection, agent_id: str | None, since: int) -> list[TurnRecord]:
+    """Return the turns of an agent that have ended since a time, in the order of their ends.
+
+    Args:
+        tx: The transaction.
+        agent_id: The agent; None for all.
+        since: The time, in milliseconds since 1970.
+    """
+    whose, agent = ("agent_id = ?", (agent_id,))
+    if agent_id is None:
+        whose, agent = (
+            "agent_id IN (SELECT id FROM agents WHERE constellation = ?)",
+            (tx.constellation,),
+        )
     rows = await tx.all(
-        f"SELECT {_TURN} FROM turns WHERE agent_id = ? AND ended_at >= ?"
-        " ORDER BY ended_at, first_seq",
-        (agent_id, since),
+        f"SELECT {_TURN} FROM turns WHERE {whose} AND ended_at >= ?"
+        " ORDER BY ended_at, agent_id, first_seq",
+        (*agent, since),
     )
     return [_turn(row) for row in rows]
 

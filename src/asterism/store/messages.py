@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from asterism.errors import Conflict
 from asterism.store.database import OF_OWN_AGENT, Connection, Row, marks
 from asterism.types.agents import Schedule
 from asterism.types.turns import Delivery, InboxItem, InboxKind, MessageOrigin
@@ -14,6 +15,9 @@ _NEW = (
     " turn_id, client"
 )
 _ITEM = f"{_NEW}, stopped"
+_NOT_ARCHIVED = (
+    "NOT EXISTS (SELECT 1 FROM agents x WHERE x.id = agent_id AND x.archived_at IS NOT NULL)"
+)
 
 
 def _item(row: Row) -> InboxItem:
@@ -82,6 +86,24 @@ async def put_decision(
     return await _put(tx, agent_id, decision_id, InboxKind.DECISION, columns, announce=True)
 
 
+async def put_result(
+    tx: Connection, group_id: str, item_id: str, turn_id: str, body: bytes, at: int
+) -> InboxItem | None:
+    """Put what a member says at the end of the inbox of a group, for a turn of the group."""
+    columns = ("", body, at, None, None, None, None, turn_id, None)
+    return await _put(tx, group_id, item_id, InboxKind.RESULT, columns, announce=True)
+
+
+async def results(tx: Connection, group_id: str, turn_id: str) -> list[InboxItem]:
+    """Return what members have said for a turn of a group, in order of arrival."""
+    rows = await tx.all(
+        f"SELECT {_ITEM} FROM inbox WHERE agent_id = ? AND turn_id = ? AND kind = 'result'"
+        " ORDER BY arrival",
+        (group_id, turn_id),
+    )
+    return [_item(row) for row in rows]
+
+
 async def _put(
     tx: Connection,
     agent_id: str,
@@ -94,17 +116,27 @@ async def _put(
     # The row lock that this takes on PostgreSQL makes arrival numbers follow the commits.
     row = await tx.one(
         "UPDATE agents SET arrivals = arrivals + 1 WHERE id = ? AND deleted_at IS NULL"
-        " RETURNING arrivals",
+        " RETURNING arrivals, archived_at, name",
         (agent_id,),
     )
     if row is None:
         return None
+    if row[1] is not None and kind is InboxKind.MESSAGE:
+        raise archived_agent(row[2])
     values = (agent_id, row[0], item_id, kind.value, *rest)
     await tx.run(f"INSERT INTO inbox ({_NEW}) VALUES ({marks(len(values))})", values)
     await tx.enqueue(agent_id)
     if announce:
         await tx.notify("lane", agent_id)
     return InboxItem(*values)
+
+
+def archived_agent(name: str) -> Conflict:
+    """Return the error for a message to an agent that is archived."""
+    return Conflict(
+        f"{name} is archived and takes no messages. "
+        f'"asterism agent unarchive {name}" puts it back to work. Nothing was stored.'
+    )
 
 
 async def first(tx: Connection, agent_id: str) -> InboxItem | None:
@@ -140,7 +172,8 @@ async def count(tx: Connection) -> int:
 async def busy_agents(tx: Connection) -> list[str]:
     """Return the agents that have something to do: a waiting item or an open turn."""
     rows = await tx.all(
-        "SELECT agent_id FROM inbox UNION SELECT agent_id FROM turns WHERE state = 'open'"
+        f"SELECT agent_id FROM inbox WHERE {_NOT_ARCHIVED}"
+        f" UNION SELECT agent_id FROM turns WHERE state = 'open' AND {_NOT_ARCHIVED}"
     )
     return [row[0] for row in rows]
 
@@ -166,6 +199,24 @@ async def stop(tx: Connection, message_id: str, reason: str) -> str | None:
         (reason, message_id, tx.constellation),
     )
     return row[0] if row else None
+
+
+async def stop_decisions(tx: Connection, agent_id: str, turn_id: str, reason: str) -> None:
+    """Keep answers to questions of a turn from being carried out."""
+    await tx.run(
+        "UPDATE inbox SET stopped = COALESCE(stopped, ?)"
+        " WHERE agent_id = ? AND turn_id = ? AND kind = 'decision'",
+        (reason, agent_id, turn_id),
+    )
+
+
+async def waits_from(tx: Connection, agent_id: str, channel: str) -> bool:
+    """Tell whether a message of a channel waits in an agent's inbox."""
+    row = await tx.one(
+        "SELECT 1 FROM inbox WHERE agent_id = ? AND kind = 'message' AND channel = ? LIMIT 1",
+        (agent_id, channel),
+    )
+    return row is not None
 
 
 async def find_decision(tx: Connection, agent_id: str, turn_id: str) -> str | None:
@@ -307,8 +358,8 @@ async def revive_delivery(tx: Connection, key: str, now: int) -> bool:
     """Put a dead delivery back on its way."""
     changed = await tx.run(
         "UPDATE outbox SET state = 'waiting', attempts = 0, next_at = ?, error = NULL"
-        " WHERE key = ? AND state = 'dead'",
-        (now, key),
+        f" WHERE key = ? AND state = 'dead' AND {OF_OWN_AGENT}",
+        (now, key, tx.constellation),
     )
     return changed > 0
 
@@ -321,20 +372,46 @@ async def release_claims_of_deliveries(tx: Connection, now: int) -> None:
     )
 
 
-async def list_deliveries(tx: Connection, state: str | None, most: int) -> list[Delivery]:
-    """Return deliveries in a state (or all that are not sent), oldest first."""
-    where = "state <> 'sent'" if state is None else "state = ?"
-    values = (tx.constellation, most) if state is None else (tx.constellation, state, most)
+async def get_delivery(tx: Connection, key: str) -> Delivery | None:
+    """Return a delivery of this constellation, whatever its state."""
+    row = await tx.one(
+        f"SELECT {_DELIVERY} FROM outbox WHERE key = ? AND {OF_OWN_AGENT}", (key, tx.constellation)
+    )
+    return _delivery(row) if row else None
+
+
+async def list_deliveries(
+    tx: Connection, state: str | None, most: int, after: str | None = None
+) -> list[Delivery]:
+    """Return deliveries in a state (or all that are not sent), oldest first.
+
+    Args:
+        tx: A transaction.
+        state: Which state; None: all that are not sent.
+        most: How many at most.
+        after: The key of the last delivery of the page before.
+    """
+    such = ["agent_id IN (SELECT id FROM agents WHERE constellation = ?)"]
+    values: list[object] = [tx.constellation]
+    if state is None:
+        such.append("state <> 'sent'")
+    else:
+        such.append("state = ?")
+        values.append(state)
+    if after is not None:
+        such.append("(created_at, key) > ((SELECT created_at FROM outbox WHERE key = ?), ?)")
+        values += [after, after]
     rows = await tx.all(
-        f"SELECT {_DELIVERY} FROM outbox"
-        f" WHERE agent_id IN (SELECT id FROM agents WHERE constellation = ?) AND {where}"
+        f"SELECT {_DELIVERY} FROM outbox WHERE {' AND '.join(such)}"
         " ORDER BY created_at, key LIMIT ?",
-        values,
+        (*values, most),
     )
     return [_delivery(row) for row in rows]
 
 
-_SCHEDULE = "id, agent_id, text, due_at, cron, channel, reply_to, created_at, participants, zone"
+_SCHEDULE = (
+    "id, agent_id, text, due_at, cron, channel, reply_to, created_at, participants, zone, quiet"
+)
 
 
 def _schedule(row: Row) -> Schedule:
@@ -344,7 +421,7 @@ def _schedule(row: Row) -> Schedule:
 async def put_schedule(tx: Connection, schedule: Schedule) -> None:
     """Store a schedule."""
     await tx.run(
-        f"INSERT INTO schedules ({_SCHEDULE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        f"INSERT INTO schedules ({_SCHEDULE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
         (
             schedule.id,
@@ -357,6 +434,7 @@ async def put_schedule(tx: Connection, schedule: Schedule) -> None:
             schedule.created_at_ms,
             schedule.participants,
             schedule.zone,
+            schedule.quiet,
         ),
     )
 
@@ -364,7 +442,8 @@ async def put_schedule(tx: Connection, schedule: Schedule) -> None:
 async def due_schedules(tx: Connection, now: int, most: int) -> list[Schedule]:
     """Return schedules that have fallen due, the longest overdue first."""
     rows = await tx.all(
-        f"SELECT {_SCHEDULE} FROM schedules WHERE due_at <= ? ORDER BY due_at, id LIMIT ?",
+        f"SELECT {_SCHEDULE} FROM schedules WHERE due_at <= ? AND {_NOT_ARCHIVED}"
+        " ORDER BY due_at, id LIMIT ?",
         (now, most),
     )
     return [_schedule(row) for row in rows]
@@ -372,7 +451,7 @@ async def due_schedules(tx: Connection, now: int, most: int) -> list[Schedule]:
 
 async def next_schedule_time(tx: Connection) -> int | None:
     """Return when the next schedule falls due."""
-    row = await tx.one("SELECT MIN(due_at) FROM schedules")
+    row = await tx.one(f"SELECT MIN(due_at) FROM schedules WHERE {_NOT_ARCHIVED}")
     return int(row[0]) if row and row[0] is not None else None
 
 

@@ -320,7 +320,7 @@ async def counts(tx: Connection, archive_id: str) -> dict[str, int]:
         (archive_id,),
     )
     assert row is not None
-    kinds = ("passages", "that hold", "superseded", "retracted")
+    kinds = ("passages", "valid", "superseded", "retracted")
     return {kind: int(number or 0) for kind, number in zip(kinds, row, strict=True)}
 
 

@@ -264,6 +264,14 @@ class Postgres:
                     "INSERT INTO {copy} SELECT * FROM {table}",
                 ):
                     await raw.execute(SQL(statement).format(**names))
+                counts = "SELECT (SELECT COUNT(*) FROM {copy}), (SELECT COUNT(*) FROM {table})"
+                found = await (await raw.execute(SQL(counts).format(**names))).fetchone()
+                if found is None or found[0] != found[1]:
+                    raise StoreDamaged(
+                        f"The copy of the table {table} from before the upgrade does not have all "
+                        "its rows. Look at the server's log and start again. The schema was not "
+                        "changed."
+                    )
         return schema
 
     def for_constellation(self, name: str) -> Database:
@@ -282,12 +290,14 @@ class Postgres:
             raise StoreReadOnly(f"{self.address} was opened for reading only. Nothing was written.")
         return await self._transact(_WRITE, constellation, work)
 
-    async def read(self, work: Work[T]) -> T:
-        """Run `work` on a snapshot."""
+    async def read(self, work: Work[T], *, brief: bool = False) -> T:
+        """Run `work` on a snapshot; the server is as far away for a brief one."""
+        del brief
         return await self._transact(_READ, self.constellation, work)
 
-    async def read_for(self, constellation: str, work: Work[T]) -> T:
+    async def read_for(self, constellation: str, work: Work[T], *, brief: bool = False) -> T:
         """Run `work` on a snapshot, for a constellation."""
+        del brief
         return await self._transact(_READ, constellation, work)
 
     async def _transact(self, begin: LiteralString, constellation: str, work: Work[T]) -> T:
@@ -305,6 +315,9 @@ class Postgres:
                 except psycopg.Error as error:
                     if isinstance(error, _CLASHES) and attempt < _MAX_ATTEMPTS:
                         await asyncio.sleep(random.uniform(0, min(0.005 * 2**attempt, 0.3)))
+                    elif isinstance(error, errors.UniqueViolation) and attempt == 1:
+                        # Somebody was quicker; the work sees their row now, and says so itself.
+                        continue
                     elif _is_lost(error) and not committing and attempt == 1:
                         # After a restart of the server every idle connection is a dead one.
                         await self._pool.check()

@@ -381,3 +381,12 @@ async def cost_of(tx: Connection, turn_id: str, key: str) -> int | None:
         (turn_id, key),
     )
     return int(row[0]) if row and row[0] is not None else None
+
+
+async def cost_of_turn(tx: Connection, turn_id: str) -> int:
+    """Return what the model calls of a turn have cost, in nano-dollars."""
+    row = await tx.one(
+        "SELECT COALESCE(SUM(amount), 0) FROM charges WHERE turn_id = ? AND constellation = ?",
+        (turn_id, tx.constellation),
+    )
+    return int(row[0]) if row else 0

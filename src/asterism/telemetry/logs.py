@@ -10,18 +10,20 @@ from typing import Any
 
 import orjson
 
-from asterism.telemetry.metrics import current_turn
+from asterism.telemetry.metrics import current_request, current_turn
 from asterism.telemetry.redaction import MIN_SECRET_LENGTH, redact
 
 
 class TurnFilter(logging.Filter):
-    """Adds `turn_id` and `agent_id` to each record, empty outside of turns."""
+    """Adds `turn_id` and `agent_id`, or outside of turns `request_id`, to each record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Let the record pass, and say where it was made."""
         turn = current_turn()
         record.turn_id = turn.turn_id if turn is not None else ""
         record.agent_id = turn.agent.id if turn is not None else ""
+        # A turn goes on after the request that began it, and may answer others.
+        record.request_id = current_request() if turn is None else ""
         return True
 
 
@@ -55,6 +57,8 @@ class TextLines(_Lines):
         message, trace = self._words(record)
         turn = getattr(record, "turn_id", "")
         where = f" [{turn} {getattr(record, 'agent_id', '')}]" if turn else ""
+        if request := getattr(record, "request_id", ""):
+            where = f" [{request}]"
         line = (
             f"{_time(record)} {record.levelname} {record.name} ({record.process}){where}: {message}"
         )
@@ -74,7 +78,7 @@ class JsonLines(_Lines):
             "process": record.process,
             "message": message,
         }
-        for name in ("turn_id", "agent_id"):
+        for name in ("turn_id", "agent_id", "request_id"):
             if value := getattr(record, name, ""):
                 line[name] = value
         if trace and record.exc_info is not None and record.exc_info[0] is not None:

@@ -106,6 +106,9 @@ TURN_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600
 CALL_SECONDS = tuple(round(0.01 * 2**power, 2) for power in range(14))
 """The bounds that the GenAI conventions ask for, in `gen_ai.client.operation.duration`."""
 
+REQUEST_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+"""The bounds that OpenTelemetry asks for, in `http.server.request.duration`."""
+
 
 class Counts:
     """Everything that is counted; each is a metric, which `prometheus.py` renders."""
@@ -114,6 +117,8 @@ class Counts:
         "deliveries",
         "exports",
         "failovers",
+        "http_requests",
+        "http_seconds",
         "model_calls",
         "model_seconds",
         "outside_calls",
@@ -144,6 +149,8 @@ class Counts:
         self.tool_seconds = LabeledHistogram(1, CALL_SECONDS)
         self.deliveries = Counter(2)
         self.exports = Counter(2)
+        self.http_requests = Counter(3, max_series=1_024)
+        self.http_seconds = LabeledHistogram(2, REQUEST_SECONDS, max_series=256)
 
 
 def error_class(error: BaseException) -> str:
@@ -170,6 +177,9 @@ class TracedSpan(Protocol):
 
     def end(self, error_type: str) -> None:
         """End it, well or with a kind of error."""
+
+    def end_request(self, method: str, route: str, status: int, error_type: str) -> None:
+        """End the span of an HTTP request."""
 
     def end_turn(self, outcome: Outcome | None, error: BaseException | None) -> None:
         """End the span of a turn."""
@@ -202,6 +212,10 @@ class Tracer(Protocol):
 
     def delivery(self, delivery: Delivery) -> TracedSpan:
         """Open the span of a try to deliver something."""
+        ...
+
+    def request(self, method: str, request_id: str, parent: str) -> TracedSpan:
+        """Open the span of an HTTP request; `parent` is its header traceparent."""
         ...
 
     async def close(self) -> None:
@@ -468,3 +482,51 @@ class DeliveryWatch:
         self._telemetry.counts.deliveries.add((self._channel, outcome))
         if self._span is not None:
             self._span.end("" if outcome == "sent" else outcome)
+
+
+_request: ContextVar[str] = ContextVar("asterism_request", default="")
+
+
+def current_request() -> str:
+    """Return the id of the HTTP request that the code around answers, or an empty text."""
+    return _request.get()
+
+
+class RequestWatch:
+    """One HTTP request, until it is answered."""
+
+    __slots__ = ("_began", "_method", "_route", "_span", "_status", "_telemetry", "_token")
+
+    def __init__(self, telemetry: Telemetry, method: str, request_id: str, parent: str) -> None:
+        self._telemetry = telemetry
+        self._method = method
+        self._route, self._status = OTHER, 0
+        self._began = monotonic()
+        self._token = _request.set(request_id)
+        self._span: TracedSpan | None = None
+        if telemetry.spans is not None:
+            self._span = telemetry.spans.request(method, request_id, parent)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return monotonic() - self._began
+
+    def answered(self, route: str, status: int) -> None:
+        """Note by which route, as it is declared, and with which status; 0 if it was cut off."""
+        self._route, self._status = route, status
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        counts = self._telemetry.counts
+        status = str(self._status) if self._status else "none"
+        counts.http_requests.add((self._method, self._route, status))
+        counts.http_seconds.add((self._method, self._route), self.seconds)
+        if self._span is not None:
+            kind = error_class(error) if error is not None else ""
+            self._span.end_request(self._method, self._route, self._status, kind)
+        _request.reset(self._token)

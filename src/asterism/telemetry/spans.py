@@ -48,6 +48,7 @@ from opentelemetry.trace import (
     TraceFlags,
     set_span_in_context,
 )
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from asterism.telemetry.metrics import CALL_SECONDS, error_class
 from asterism.telemetry.redaction import redact
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 
 Attributes = dict[str, Any]
 
+_SERVER_ERROR = 500
 _TOKENS = tuple(4.0**power for power in range(14))
 _PROVIDERS = {
     "azure": "azure.ai.openai",
@@ -198,6 +200,15 @@ class Spans:
         name = f"deliver {delivery.channel}"
         return self._open(name, attributes, SpanKind.PRODUCER, around=_remote(delivery.turn_id))
 
+    def request(self, method: str, request_id: str, parent: str) -> OpenSpan:
+        """Open the span of an HTTP request, in the trace that its header traceparent names."""
+        attributes: Attributes = {
+            "http.request.method": method,
+            "asterism.request.id": request_id,
+        }
+        around = TraceContextTextMapPropagator().extract({"traceparent": parent}, Context())
+        return self._open(method, attributes, SpanKind.SERVER, around=around)
+
     def _open(
         self,
         name: str,
@@ -267,6 +278,14 @@ class OpenSpan:
             self._span.set_status(StatusCode.ERROR)
         contexts.detach(self._token)
         self._span.end()
+
+    def end_request(self, method: str, route: str, status: int, error_type: str) -> None:
+        """End the span of an HTTP request, which is named after its route."""
+        self._span.update_name(f"{method} {route}")
+        self.set("http.route", route)
+        if status:
+            self.set("http.response.status_code", status)
+        self.end(error_type or (str(status) if status >= _SERVER_ERROR else ""))
 
     def end_turn(self, outcome: Outcome | None, error: BaseException | None) -> None:
         """End the span of a turn."""

@@ -202,7 +202,7 @@ def _check_keywords(name: str, schema: Node) -> None:
                     name, f"{where} refers to {_quoted(reference)}, which is not a schema"
                 )
         for pattern in _patterns(node):
-            if fault := _pattern_fault(pattern):
+            if fault := pattern_fault(pattern):
                 raise _invalid_schema(name, f"{where} has the pattern {_quoted(pattern)}: {fault}")
 
 
@@ -309,7 +309,8 @@ def _patterns(node: Node) -> Iterator[str]:
         yield from cast("Node", named)
 
 
-def _pattern_fault(pattern: str) -> str:
+def pattern_fault(pattern: str) -> str:
+    """Say what is wrong with a regular expression that somebody gives; empty if nothing is."""
     import regex
 
     if len(pattern) > 1_000:
@@ -371,6 +372,23 @@ def _counted(check: Callable[..., Any]) -> Callable[..., Any]:
         return check(validator, value, instance, schema)
 
     return counted
+
+
+def pattern_matches(pattern: str, text: str) -> bool:
+    """Tell whether a regular expression of somebody's matches; one that takes too long does not."""
+    import regex
+
+    try:
+        found = regex.search(
+            pattern, text[:_MAX_MATCHED], regex.IGNORECASE, timeout=_MAX_PATTERN_SECONDS
+        )
+    except TimeoutError:
+        return False
+    return found is not None
+
+
+_MAX_MATCHED = 20_000
+"""Characters of a text that are looked at."""
 
 
 def _matches(pattern: str, text: str) -> bool:

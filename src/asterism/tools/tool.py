@@ -26,6 +26,7 @@ from asterism.store.database import Connection
 from asterism.telemetry.redaction import redact
 from asterism.times import Moment
 from asterism.types.agents import (
+    EVERY_TOOL,
     OWNER,
     OWNER_ALONE,
     OWNER_ONLY,
@@ -100,6 +101,7 @@ class ToolContext:
     audiences: list[Audience] = field(default_factory=list[Audience])
     """Who may see what the result quotes."""
     searching: Callable[[Query], Awaitable[SearchResult]] | None = None
+    searching_all: Callable[[Query], Awaitable[SearchResult]] | None = None
     settings: Callable[[], Settings] = Settings
     """The configuration in use."""
     channels: Callable[[], Collection[str]] = tuple
@@ -128,6 +130,12 @@ class ToolContext:
         if self.searching is None:
             raise RuntimeError("This context has no memory to search.")
         return await self.searching(query)
+
+    async def search_all(self, query: Query) -> SearchResult:
+        """Return what the memory of all agents has on a query, as far as those present may see."""
+        if self.searching_all is None:
+            raise RuntimeError("This context has no memory to search.")
+        return await self.searching_all(query)
 
     def quotes(self, sources: Iterable[Source]) -> None:
         """Note what the result brings to light: it counts for all that is said in the turn."""
@@ -227,6 +235,7 @@ class Tool:
         self._takes_context, self._parameters = _parameters_of(function)
         self._description, self._notes = _read_docstring(inspect.getdoc(function) or "")
         self._schema: Any = None
+        self._shown_schema: dict[str, Any] | None = None
         self.definition: Any = None
         """What else makes it what it is, such as its source; in JSON, for its digest."""
         self._digest: str | None = None
@@ -361,8 +370,10 @@ class Tool:
         return self._schema
 
     def _json_schema(self) -> dict[str, Any]:
-        schema: dict[str, Any] = self._model().model_json_schema()
-        return cast("dict[str, Any]", _shortened_schema(schema))
+        if self._shown_schema is None:
+            schema: dict[str, Any] = self._model().model_json_schema()
+            self._shown_schema = cast("dict[str, Any]", _shortened_schema(schema))
+        return self._shown_schema
 
 
 def _checked_audience(
@@ -594,7 +605,8 @@ def _is_always_offered(tool: Tool, allowed: tuple[str, ...] | None) -> bool:
 
     An agent with a list of its own was given these tools for a purpose.
     """
-    return tool.compact is True or (isinstance(tool.compact, str) and allowed is not None)
+    own_list = allowed is not None and EVERY_TOOL not in allowed
+    return tool.compact is True or (isinstance(tool.compact, str) and own_list)
 
 
 def is_offered_with(tool: Tool, message: str) -> bool:
@@ -638,14 +650,22 @@ class Toolbox:
             and self.hidden_from_small_models(allowed)
         ):
             return self.more.tool
-        if allowed is not None and name not in allowed:
+        if allowed is not None and name not in allowed and EVERY_TOOL not in allowed:
             return None
         tool = self._tools.get(name)
-        return None if tool is not None and tool.reserved and allowed is None else tool
+        named = allowed is not None and name in allowed
+        return None if tool is not None and tool.reserved and not named else tool
 
     def names(self, allowed: tuple[str, ...] | None = None) -> list[str]:
         """Return the names of the tools an agent may call."""
-        return sorted(name for name in self._tools if allowed is None or name in allowed)
+        if allowed is None:
+            return sorted(self._tools)
+        every = EVERY_TOOL in allowed
+        return sorted(
+            name
+            for name, tool in self._tools.items()
+            if name in allowed or (every and not tool.reserved)
+        )
 
     def tool_names(self, allowed: tuple[str, ...] | None) -> list[str]:
         """Return the names of the tools that an agent has; reserved ones if it names them."""

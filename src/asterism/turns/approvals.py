@@ -78,6 +78,7 @@ from asterism.types.turns import (
     Notice,
     Receipt,
     TurnRecord,
+    TurnState,
     check_field,
     plain,
 )
@@ -786,6 +787,30 @@ async def settle(
         await approvals.put_grant(tx, grant)
     await _audit(tx, decided, answer, at, grant)
     return Receipt(decision_id, approval.turn_id, approval.agent_id)
+
+
+async def withdraw_turn(tx: Connection, turn_id: str, reason: str, at: int) -> TurnRecord | None:
+    """Keep a turn from going on, open or parked: what it asks of people is not needed any more.
+
+    Return it if it was not over. Its own lane ends it, as one that was stopped.
+    """
+    record = await journal.stop_unfinished(tx, turn_id, reason)
+    if record is not None and record.state is TurnState.PARKED:
+        await withdraw_questions_of(tx, record, reason, at)
+    return record
+
+
+async def withdraw_questions_of(tx: Connection, record: TurnRecord, reason: str, at: int) -> None:
+    """Deny what a parked turn asks of people, and have its lane end it, as it is to be stopped."""
+    note = plain(f"Withdrawn: {reason}")
+    answer = Answer(approved=False, by=NOBODY_ANSWERED, name=NOBODY_ANSWERED, note=note)
+    for approval in await approvals.of_turn(tx, record.id):
+        if approval.decided_at_ms is None:
+            await settle(tx, approval, record, answer, at)
+    # Also a yes that was given before and not acted upon yet.
+    await messages.stop_decisions(tx, record.agent_id, record.id, reason)
+    if await messages.find_decision(tx, record.agent_id, record.id) is None:
+        await journal.end_stopped(tx, record, reason, at)  # its agent was deleted
 
 
 async def already_answered(tx: Connection, former: ApprovalRecord) -> Conflict:

@@ -1069,6 +1069,7 @@ def _context(turn: Turn, ready: _Ready, decision: Decision | None) -> ToolContex
         trust_levels=[ready.tool.trust] if ready.tool.trust is not None else [],
         audiences=[] if participants.owner_alone or ready.audience.public else [ready.audience],
         searching=(lambda query: search(turn.agent.id, query, participants)) if search else None,
+        searching_all=(lambda query: search("", query, participants)) if search else None,
         settings=lambda: turn.services.settings.current,
         channels=turn.services.channels,
         contacts=lambda: turn.services.settings.current.contacts.book,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from itertools import accumulate, groupby
 
@@ -135,6 +135,61 @@ async def compact(
     compiled, compacted = begun
     live.put(compiled)
     return compacted
+
+
+async def restart(
+    services: TurnServices,
+    live: LiveAgent,
+    context: Context,
+    record: Callable[[Connection, Summary], Awaitable[None]],
+) -> Summary | None:
+    """Let all finished turns leave a context; None if there are none in it.
+
+    What takes their place only counts them, so that nothing they said is shown any more: they stay
+    in the journal, and search and `expand` find them. Turns that have not ended stay in full.
+    `record` leaves a trace of it in the same transaction.
+    """
+    past = await live.database.read(lambda tx: _read_past(tx, live, context, live.length + 1))
+    leave = {
+        place
+        for turn in _turns_of(past.entries, past.unfinished)
+        if turn.whole
+        for place in turn.places
+    }
+    if not leave:
+        return None
+    entries, strategy = past.entries, Strategy.TRUNCATE
+    compaction = _compaction(entries, len(entries), leave, strategy, past.former)
+    summary = Summary(
+        id=new_id("sum"),
+        agent_id=live.agent.id,
+        participants=context.participants.key,
+        audience=context.participants.audience_after_reading(compaction.audience),
+        trust=Trust.OWNER,  # it quotes nothing
+        first_seq=compaction.first_seq,
+        last_seq=compaction.last_seq,
+        strategy=strategy,
+        text=_left_out(compaction),
+        kept=compaction.kept,
+        messages=compaction.messages,
+        tokens=compaction.tokens,
+        made_by="rule",
+        at_ms=services.clock(),
+    )
+    new = _NewSummary(summary, [])
+
+    async def work(tx: Connection) -> tuple[Context, CompactionResult] | None:
+        begun = await _begin(tx, services, live, context, new)
+        if begun is not None:
+            await record(tx, begun[1].summary)
+        return begun
+
+    begun = await live.database.write(work)
+    if begun is None:
+        return None
+    compiled, compacted = begun
+    live.put(compiled)
+    return compacted.summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +346,8 @@ async def _ask(
     profile = services.models.profile(models[0])
     if profile.compact:
         return None  # it reads too slowly to be waited for
+    if models[0].startswith("demo:"):
+        return None  # it is not a language model: what it says of a conversation is no summary
     window = profile.window or services.settings.current.context.tokens
     text, made_by = "", ""
     try:

@@ -22,11 +22,13 @@ from asterism.ports import Profile
 from asterism.records import dataclass
 from asterism.store import agents as agents_at_rest
 from asterism.store import epochs, journal, passages, summaries
+from asterism.store import groups as groups_at_rest
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.store.journal import Draft, VisibleEntry
 from asterism.turns.repeats import without_repeats
 from asterism.types.agents import (
+    EVERY_TOOL,
     OWNER,
     OWNER_ALONE,
     AgentRecord,
@@ -116,7 +118,8 @@ class Tail:
         if (is_note or key == "in") and not self._after_note:
             self._openings.append((len(self.wires), self.size))
         self._after_note = is_note
-        self.wires.append(wire)
+        # A copy: what orjson 3.13 has written occupies 4 KB, however short it is.
+        self.wires.append(bytes(memoryview(wire)))
         self._starts.append(kind is EntryKind.MESSAGE)
         self.size += len(wire)
         if kind is EntryKind.MESSAGE and images_in(wire):
@@ -412,10 +415,25 @@ async def _load(
         if agent is None or standing is None:
             return None
         held, length = standing
+        agent = with_tools(agent, await groups_at_rest.role_tools(tx, agent_id))
         memory = await agents_at_rest.memory_of(tx, agent_id)
         return LiveAgent(agent, database, claim or held, length, memory, zone)
 
     return await database.read(read)
+
+
+def with_tools(agent: AgentRecord, more: Sequence[str]) -> AgentRecord:
+    """Return an agent with reserved tools beside its own."""
+    own = (EVERY_TOOL,) if agent.tools is None else agent.tools
+    new = [name for name in more if name not in own]
+    return replace(agent, tools=(*own, *new)) if new else agent
+
+
+def enter_group(live: LiveAgent, participants: Participants, now: int) -> None:
+    """Begin what a group knows in a turn: who is present. It asks members, and no model."""
+    epoch = Epoch(live.agent.id, 0, participants.key, live.length + 1, None, "[]", "a group", now)
+    live.contexts.clear()
+    live.put(Context(participants, epoch, (), {}, Tail(0), live.length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -749,6 +767,8 @@ _MEMORY_SHARE = 0.25
 """How much of the context's tokens blocks may fill; those that do not fit are named."""
 COMPACT_MEMORY_TOKENS = 300
 """How much a small model gets to read of blocks."""
+CORE_WHY = "core memory, always seen"
+"""Why a core block is in the context."""
 _NOTES = (
     f"Messages that begin with {MARK} come from the system you run on, not from a person: they "
     "tell you what became of calls that waited, how your memory has changed, and what was said "
@@ -857,7 +877,7 @@ def _blocks(
         compact = block.type is BlockType.CORE and says and size <= compact_room
         compact_room -= size if compact else 0
         shown[block.id] = ShownBlock(block.version, text)
-        why = "core memory, always seen" if block.type is BlockType.CORE else "pinned"
+        why = CORE_WHY if block.type is BlockType.CORE else "pinned"
         if seen.owner_name is not None:
             why += f", shared by {seen.owner_name}"
         origin = f"{block.id}@{block.version}"

@@ -17,6 +17,7 @@ from asterism.turns.context import (
     BYTES_PER_TOKEN,
     COMPACT_MEMORY_TOKENS,
     COMPACT_TOKENS,
+    CORE_WHY,
     Context,
     Section,
     Tail,
@@ -387,13 +388,24 @@ def _left_out(
         tokens = sum(len(entry.body) for entry in messages) // BYTES_PER_TOKEN
         found.append(LeftOut(what, tokens, why))
     in_short = {section.name for section in sections if section.compact}
+    room = COMPACT_MEMORY_TOKENS * BYTES_PER_TOKEN
     for section in sections if compact else ():
-        if section.full and section.name not in in_short and section.text.strip():
-            why = "a small model is given less"
-            if section.name.startswith("block "):
-                why = f"a small model reads at most {COMPACT_MEMORY_TOKENS:,} tokens of core blocks"
+        is_block, size = section.name.startswith("block "), len(section.text.encode())
+        if is_block and section.compact:
+            room -= size
+        elif section.full and section.name not in in_short and section.text.strip():
+            why = _why_no_block(section, size, room) if is_block else "a small model is given less"
             found.append(LeftOut(section.name, tokens_in(section.text), why))
     return found
+
+
+def _why_no_block(section: Section, size: int, room: int) -> str:
+    """Return why a small model is not sent a block, by the bytes that were left for it."""
+    if not section.why.startswith(CORE_WHY):
+        return "a small model reads core blocks only"
+    if size <= room:
+        return "it said nothing when this context began"
+    return f"a small model reads at most {COMPACT_MEMORY_TOKENS:,} tokens of core blocks"
 
 
 # -- tokens ----------------------------------------------------------------------------------------

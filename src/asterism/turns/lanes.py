@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Protocol
 from asterism.config import OutboxSettings
 from asterism.errors import AsterismError, DeliveryError, NotFound, StoreError
 from asterism.ports import Channel, Clock, Encoder
-from asterism.store import agents, messages
+from asterism.store import agents, groups, messages
 from asterism.store.database import Connection, Database, end_tasks
 from asterism.store.search_index import ARCHIVE, JOURNAL
 from asterism.telemetry import Telemetry
-from asterism.times import next_time, to_datetime, zone_named
+from asterism.times import next_time, quiet_until, to_datetime, zone_named
 from asterism.types.agents import Schedule, new_id
+from asterism.types.groups import AGENT_CHANNEL, delayed_message_id
 from asterism.types.turns import SCHEDULED, Delivery, InboxItem, MessageOrigin, Notice, message_wire
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ class OutboxPump:
     def __init__(
         self,
         database: Database,
-        channel_for: Callable[[str], Channel],
+        channel_for: Callable[[Delivery], Awaitable[Channel]],
         settings: Callable[[], OutboxSettings],
         clock: Clock,
         telemetry: Telemetry | None = None,
@@ -334,7 +335,7 @@ class OutboxPump:
     async def _try(self, delivery: Delivery, settings: OutboxSettings) -> None:
         with self._telemetry.delivery(delivery) as watch:
             try:
-                channel = self._channel_for(delivery.channel)
+                channel = await self._channel_for(delivery)
                 async with asyncio.timeout(settings.timeout):
                     await channel.deliver(delivery)
             except Exception as error:  # noqa: BLE001 - whatever it raises, the delivery stays
@@ -358,9 +359,10 @@ class OutboxPump:
         async def work(tx: Connection) -> None:
             recorded = await messages.delivery_failed(tx, delivery, reason, next_at)
             if recorded and given_up:
+                tries = "1 try" if delivery.attempts == 1 else f"{delivery.attempts} tries"
                 text = (
                     f"A message to {delivery.channel}:{delivery.target} could not be delivered "
-                    f"after {delivery.attempts} tries: {reason} It is kept; "
+                    f"after {tries}: {reason} It is kept; "
                     f'"asterism outbox retry {delivery.key}" tries it again.'
                 )
                 await agents.put_notice(
@@ -417,9 +419,14 @@ class SchedulePump:
         return await self._database.read(messages.next_schedule_time)
 
     async def _fire(self, schedule: Schedule, now: int) -> None:
+        zone = zone_named(schedule.zone)
+        resumes = quiet_until(schedule.quiet, now, zone) if schedule.quiet else None
+        if resumes is not None:  # it fires once when the quiet hours are over
+            await self._database.write(lambda tx: messages.advance_schedule(tx, schedule, resumes))
+            return
         # Occasions missed in the meantime are made up for by this one.
         rule = schedule.cron
-        following = next_time(rule, now, zone_named(schedule.zone)) if rule else None
+        following = next_time(rule, now, zone) if rule else None
         due = to_datetime(schedule.due_at_ms, self._zone())
         text = f"{SCHEDULED}{due:%a} {due.day} {due:%b %H:%M}] {schedule.text}"
 
@@ -427,6 +434,8 @@ class SchedulePump:
             if not await messages.advance_schedule(tx, schedule, following):
                 return False
             external_id, message_id = f"{schedule.id}@{schedule.due_at_ms}", new_id("msg")
+            if (schedule.channel or "").startswith(AGENT_CHANNEL):
+                message_id = delayed_message_id(schedule.id)
             former = await messages.accept_once(
                 tx, "schedule", external_id, message_id, schedule.agent_id
             )
@@ -443,10 +452,21 @@ class SchedulePump:
             )
             if item is None:  # the agent has been deleted
                 await messages.cancel_schedule(tx, schedule.agent_id, schedule.id)
-            return item is not None
+                return False
+            planned = await groups.find_agent_message(tx, delayed_message_id(schedule.id))
+            if planned is not None and planned.message_id != message_id:
+                # It was planned in an exchange of agents, and belongs to it.
+                message = replace(planned, message_id=message_id, at_ms=now)
+                await groups.put_agent_message(tx, message)
+            return True
 
-        if await self._database.write(work):
-            self._accepted(schedule.agent_id)
+        agent_id, database = schedule.agent_id, self._database
+        # Schedules of all constellations of a database are sent by whichever process is first.
+        home = await database.read(lambda tx: agents.constellation_of(tx, agent_id))
+        if home is not None and home != database.constellation:
+            database = database.for_constellation(home)
+        if await database.write(work):
+            self._accepted(agent_id)
 
 
 _QUIET = 5.0

@@ -278,7 +278,10 @@ class _Pieces:
 
     def emit(self, kind: str, piece: str) -> None:
         """Show a piece, except for an end that may become a key."""
-        if kind == "again":
+        if kind == "reading":
+            done, _, total = piece.partition("/")
+            self._turn.publish(kind, {"done": int(done), "total": int(total)})
+        elif kind == "again":
             self._streams.clear()
             self._seen.restart()
             self._turn.publish(kind, {"why": redact(piece)})

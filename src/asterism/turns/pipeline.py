@@ -22,6 +22,7 @@ from asterism.memory.keep import (
     is_question,
     lasting_facts,
     put_right,
+    to_second_person,
 )
 from asterism.plugins import load
 from asterism.ports import Judgement, JudgementKind, ProcessorCall, ProcessorNote, TurnView
@@ -29,6 +30,8 @@ from asterism.records import dataclass
 from asterism.times import local_day, zone_named
 from asterism.tools.builtin.control import LATEST, asked_of_schedules, read_reminders
 from asterism.tools.builtin.memory import hit_excerpt, origin_note
+from asterism.tools.planning.habits import REMINDER
+from asterism.tools.planning.tasks import CHECK_IN
 from asterism.turns.context import BYTES_PER_TOKEN
 from asterism.types.agents import OWNER
 from asterism.types.search import Hit, HitKind, Query, ReasonKind
@@ -315,7 +318,7 @@ class RecordedPipeline(Pipeline):
 def ask_again(turn: EvaluatedTurn, step: int, judgement: Judgement) -> None:
     """Tell an agent that its answer does not stand, and why."""
     if f"{step}/retry" not in turn.recorded:
-        turn.publish("again", {"why": judgement.text})
+        turn.publish("again", {"why": judgement.text, "evaluated": True})
         turn.tell(
             f"{step}/retry",
             f"{RETRY} {judgement.text} Answer again.",
@@ -415,7 +418,47 @@ class UnusedResult:
                 JudgementKind.RETRY,
                 "Do not repeat the question: answer it with what is said above.",
             )
+        if _is_echo(turn.message, said, answer, there):
+            return Judgement(JudgementKind.RETRY, _about_owner(turn.message))
         return Judgement()
+
+
+_OWN_WORDS = re.compile(
+    r"\b(?:i|i'm|i've|my|we|our|ich|mein\w*|wir|unser\w*|yo|soy|mis?|somos|nuestr\w+|je|j'\w+|mon|ma|mes"
+    r"|nous|io|sono|mi[oae]i?|siamo|eu|sou|meus?|minhas?|ik|mijn|wij)\b|私|僕|我",
+    re.IGNORECASE,
+)
+"""Words with which somebody speaks of themselves."""
+_WORDS_TO_OWNER = re.compile(
+    r"\b(?:you|you're|your|du|dich|dir|dein\w*|tu|tus|te|ti|tes|ton|ta|toi|vous|votre|usted|você|seu"
+    r"|sua|jij|je|jou|jouw)\b|あなた|你",
+    re.IGNORECASE,
+)
+"""Words with which somebody speaks to another."""
+_MAX_NEW = 0.25
+"""The share of an answer's words that an echo may have of its own, such as a greeting."""
+
+
+def _is_echo(message: str, said: set[str], answer: str, there: set[str]) -> bool:
+    """Tell whether an answer says a statement of the owner as if the agent said it of itself."""
+    if len(there) < _LEAST_REPEATED or is_question(message) or not _OWN_WORDS.search(answer):
+        return False
+    if _WORDS_TO_OWNER.search(answer) and not _WORDS_TO_OWNER.search(message):
+        return False  # "I will remind you" has the words of a request, and is an answer to it
+    return len(_stems(there) - _stems(said)) <= _MAX_NEW * len(there)
+
+
+def _about_owner(message: str) -> str:
+    """Return what helps a small model not to speak of its owner as of itself."""
+    told = to_second_person(message)
+    if told is not None:
+        return (
+            f'That is about your owner, not about you. Greet them, and say what you know: "{told}"'
+        )
+    return (
+        "Your owner said this about themselves. Do not repeat it: reply to them with "
+        '"you", in one friendly sentence, by name if they told you theirs.'
+    )
 
 
 def _results_in(notes: Sequence[str]) -> Iterator[str]:
@@ -511,6 +554,31 @@ class Reminders:
             for reminder in reminders
         )
         return calls
+
+
+class Planning:
+    """Lets the tool of a habit or a task know that its message came, before the agent words it.
+
+    The tool plans the next message and says how to word this one, whatever the model does.
+    """
+
+    async def process(self, turn: TurnView) -> Sequence[ProcessorCall]:
+        """Return the call of `habit` or `task` for a reminder or a check-in; mostly none."""
+        if not turn.message.startswith(SCHEDULED) or not turn.trust.trusted:
+            return []
+        found = _PLANNED_MESSAGE.match(turn.message)
+        if found is None:
+            return []
+        if found["what"] == REMINDER:
+            values = {"operation": "remind", "habit": found["number"]}
+            return [ProcessorCall("habit", values, "its reminder came")]
+        values = {"operation": "check_in", "task": found["number"]}
+        return [ProcessorCall("task", values, "its check-in came")]
+
+
+_PLANNED_MESSAGE = re.compile(
+    rf"{re.escape(SCHEDULED)}[^\]]*\] (?P<what>{REMINDER}|{CHECK_IN}) (?P<number>\d{{1,9}}):"
+)
 
 
 def corrected_message(turn: TurnView) -> str:

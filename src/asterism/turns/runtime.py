@@ -7,30 +7,34 @@ import contextlib
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any, NoReturn
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn, Protocol
 
 import orjson
 
 from asterism.errors import AsterismError, LaneLost, NotFound
 from asterism.memory import people
 from asterism.ports import ProcessorCall, TurnView
-from asterism.store import agents, approvals, journal, messages, passages
+from asterism.store import agents, approvals, groups, journal, messages, passages
 from asterism.store.database import Connection, Database, end_tasks
 from asterism.telemetry.redaction import redact
-from asterism.turns.approvals import ApprovalQueue
+from asterism.turns.approvals import ApprovalQueue, withdraw_turn
 from asterism.turns.calls import settle_open_calls
 from asterism.turns.context import (
+    BYTES_PER_TOKEN,
     PLUGIN,
     LiveAgent,
     Note,
     Presence,
     Section,
     enter,
+    enter_group,
     has_more_to_find,
     load,
     read_presence,
     referred_to,
+    with_tools,
 )
 from asterism.turns.facts import FactReader
 from asterism.turns.lanes import Lanes, LocalLanes
@@ -42,6 +46,7 @@ from asterism.turns.turn import (
     StoppedBefore,
     Turn,
     TurnServices,
+    end_id,
     is_withheld,
 )
 from asterism.types.agents import (
@@ -53,10 +58,13 @@ from asterism.types.agents import (
     least_trusted,
     message_id_for,
     new_id,
+    now_ms,
     turn_id_for,
 )
+from asterism.types.groups import GROUP_CHANNEL, GROUP_ID, GroupRecord
 from asterism.types.turns import (
     CLIENT_NOTE,
+    AttachedDocument,
     ClientRequest,
     Entry,
     InboxItem,
@@ -72,10 +80,12 @@ from asterism.types.turns import (
     TurnState,
     check_field,
     check_text,
+    document_note,
     history_note,
     instructions_note,
     message_wire,
     plain,
+    retry_note,
     same_instructions_note,
     text_of,
 )
@@ -87,6 +97,26 @@ LOOK_AGAIN = 2.0
 """Seconds after which workers that share a database look again: a notice can be lost."""
 _MAX_REASON_LENGTH = 1_000
 """Characters of a reason that fit into a notice; the store has all of it."""
+_DOCUMENTS_SHARE = 0.5
+"""How much of what a model can take in the documents of a message may fill."""
+
+
+LOOK = b'{"look":true}'
+"""What is put into the inbox of a group so that it looks at a parked turn; it says nothing."""
+
+
+class GroupTurns(Protocol):
+    """Takes turns of groups."""
+
+    async def read(self, tx: Connection, group_id: str) -> GroupRecord | None:
+        """Return a group as it is now."""
+        ...
+
+    async def take_turn(
+        self, turn: Turn, group: GroupRecord, results: Sequence[InboxItem]
+    ) -> Outcome | None:
+        """Take a turn as far as it goes, with what members have said; None: it waits."""
+        ...
 
 
 class Runtime:
@@ -99,6 +129,7 @@ class Runtime:
         delivered: Callable[[], None],
         ended: Callable[[str], None],
         approvals: ApprovalQueue | None = None,
+        group_turns: GroupTurns | None = None,
     ) -> None:
         """Make a runtime.
 
@@ -107,12 +138,14 @@ class Runtime:
             delivered: Kicks the outbox.
             ended: Hears whose turn has ended.
             approvals: Takes messages that answer a question; None: every message opens a turn.
+            group_turns: Takes turns of groups; None: there are none.
         """
         self._services = services
         self._database: Database = services.database
         self._delivered = delivered
         self._ended = ended
         self._approvals = approvals
+        self._group_turns = group_turns
         self._live: OrderedDict[str, LiveAgent] = OrderedDict()
         self._live_bytes = 0
         self._waiting: dict[str, list[tuple[Receipt, asyncio.Future[Outcome]]]] = {}
@@ -127,6 +160,9 @@ class Runtime:
         self._halting = HaltWatch(services.database)
         self._facts = FactReader(services)
         self._lanes: Lanes | None = None
+        self._owns_lanes = True
+        self.runtime_of: Callable[[str], Awaitable[Runtime]] | None = None
+        """Set where the lanes serve several constellations: finds the runtime of an agent."""
         self._bridge: Bridge | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -136,15 +172,19 @@ class Runtime:
     async def start(self) -> None:
         """Begin: messages are handed in and answers waited for, and no turns taken yet."""
         if self._database.distributed:
-            await self._database.listen("turn", self._on_turn_notice)
-            await self._database.listen("stop", self._stop_here)
-            self._bridge = Bridge(self._services.hub, self._database)
+            self._bridge = Bridge(self._services.hub, self._database, self.outcome)
+            await self._database.listen("turn", self._on_turn_notice, missed=self._bridge.catch_up)
             await self._bridge.start()
+        await self._database.listen("stop", self._stop_here)
         await self._halting.start()
         await self._database.listen(
             agents.TOPIC, lambda _: self._in_background(self._stand_still())
         )
         await self._database.listen("memory", self._memory_changed)
+
+    def use_lanes(self, lanes: Lanes) -> None:
+        """Have turns taken by the lanes of another runtime, which serve this one as well."""
+        self._lanes, self._owns_lanes = lanes, False
 
     async def take_turns(self, lanes: Lanes) -> None:
         """Take turns in this process from now on."""
@@ -156,7 +196,8 @@ class Runtime:
     async def stop(self, grace: float) -> None:
         """Stop taking turns; what is not finished goes on at the next start."""
         if self._lanes is not None:
-            await self._lanes.stop(grace)
+            if self._owns_lanes:
+                await self._lanes.stop(grace)
             self._lanes = None
         if self._bridge is not None:
             await self._bridge.stop()
@@ -200,11 +241,14 @@ class Runtime:
 
     # -- in ------------------------------------------------------------------------------------
 
-    async def accept(self, message: Message, speaker: str | None = None) -> Receipt:
+    async def accept(
+        self, message: Message, speaker: str | None = None, *, may_decide: bool = True
+    ) -> Receipt:
         """Store a message to an agent, whose id is the target; it will be answered exactly once.
 
         `speaker` is the id of the person who says it in private, where it is known who acts; else
-        the sender names their account, and nobody is the owner.
+        the sender names their account, and nobody is the owner. Without `may_decide` its words
+        answer no question: whoever may not see every agent does that by the verb for it.
         """
         text, images, origin = message.text, message.images, message.origin
         body = message_wire("user", redact(check_text(text)), images)
@@ -212,7 +256,8 @@ class Runtime:
         agent_id = message.target
         message_id, at = new_id("msg"), self._services.clock()
         # Whoever acts as a person answers questions by the verb for it.
-        answer, approvals_here = message.answer if speaker is None else None, self._approvals
+        answer = message.answer if speaker is None and may_decide else None
+        approvals_here = self._approvals
 
         async def work(tx: Connection) -> tuple[InboxItem, bool] | Receipt:
             if answer is not None and approvals_here is not None:
@@ -308,10 +353,19 @@ class Runtime:
 
     # -- turns ---------------------------------------------------------------------------------
 
+    async def serve_any(self, agent_id: str, item: InboxItem | None) -> int | None:
+        """Run one turn of an agent of any constellation, in the runtime of its own."""
+        # Lanes are shared by all constellations.
+        if agent_id in self._live or self.runtime_of is None:
+            return await self.serve(agent_id, item)
+        return await (await self.runtime_of(agent_id)).serve(agent_id, item)
+
     async def serve(self, agent_id: str, item: InboxItem | None) -> int | None:
         """Run one turn of an agent: of this item, or of whatever the store has first."""
         if await self._halting.current_halt() is not None:
             return None
+        if agent_id.startswith(GROUP_ID):
+            return await self._serve_group(agent_id)
         try:
             turn, arrival = await self._next_turn(agent_id, item)
         except LaneLost:
@@ -349,6 +403,113 @@ class Runtime:
         if turn.reply_to is not None or self._services.settings.current.channels:
             self._delivered()
         return arrival
+
+    async def _serve_group(self, group_id: str) -> int | None:
+        """Take turns of a group as far as they go: one at a time, in order of arrival."""
+        while True:
+            try:
+                found = await self._next_group_turn(group_id)
+                if found is None:
+                    return None
+                outcome = await self._run_group_turn(*found)
+            except LaneLost as lost:
+                _log.info("%s", lost.message)
+                self.forget(group_id)
+                if not isinstance(lost, StoppedBefore):
+                    return 0
+                continue
+            except BaseException:
+                self.forget(group_id)
+                raise
+            if outcome is None:
+                return None
+            self._settle(outcome)
+            self._ended(group_id)
+            if found[0].reply_to is not None or self._services.settings.current.channels:
+                self._delivered()
+            if not self._database.distributed:
+                return 0
+            # Here what has come in meanwhile has had its job already.
+
+    async def _next_group_turn(
+        self, group_id: str
+    ) -> tuple[Turn, GroupRecord, list[InboxItem]] | None:
+        """Return the turn of a group that goes on or begins, with what members have said."""
+        if self._database.distributed:
+            live = await self._claim(group_id)
+        else:
+            live = self._live.get(group_id)
+        if live is None:
+            live = await self._load(group_id, None)
+        (record, entries, item, results), group = await live.database.read(
+            lambda tx: self._read_group(tx, group_id), brief=True
+        )
+        if record is None and item is None:
+            if not results:
+                return None
+            # What is said to a turn that has ended comes too late.
+            await live.database.write(lambda tx: _take_all(tx, results))
+            return await self._next_group_turn(group_id)
+        assert group is not None
+        told = item.participants if item is not None else _participants_of(entries)
+        presence = await _who_is_present(live, told)
+        now = self._services.clock()
+        enter_group(live, presence.participants, now)
+        turn = Turn(
+            live,
+            self._services,
+            item=item,
+            record=record,
+            entries=entries,
+            trust=presence.trust,
+            people=presence.speaker,
+            opened_at=now,
+        )
+        return turn, group, results
+
+    async def _read_group(
+        self, tx: Connection, group_id: str
+    ) -> tuple[_GroupWork, GroupRecord | None]:
+        """Return what a group has to do first, and the group if there is something."""
+        work = await _first_of_group(tx, group_id)
+        if self._group_turns is None or (work[0] is None and work[2] is None):
+            return work, None
+        return work, await self._group_turns.read(tx, group_id)
+
+    def wake_member(self, item: InboxItem, *, has_passages: bool) -> None:
+        """Put the lane of a member to work that got a question of a group."""
+        if self._lanes is not None and not self._database.distributed:
+            self._has_passages[item.turn_id] = has_passages
+            self._wake(item)
+
+    async def _run_group_turn(
+        self, turn: Turn, group: GroupRecord, results: list[InboxItem]
+    ) -> Outcome | None:
+        task, turns = asyncio.current_task(), self._group_turns
+        assert task is not None
+        assert turns is not None
+        self._running[turn.id] = (turn, task)
+        try:
+            return await turns.take_turn(turn, group, results)
+        except AsterismError as error:
+            if isinstance(error, LaneLost):
+                raise
+            return await turn.fail(f"I could not answer: {error.message} {KEPT}")
+        except asyncio.CancelledError:
+            if turn.stop_reason is None:
+                raise
+            task.uncancel()
+            await turn.wind_up()
+            return await turn.stop()
+        except Exception as error:  # noqa: BLE001 - a bug of ours is told, not hidden
+            _log.exception("turn %s failed", turn.id)
+            return await turn.fail(
+                f"I could not answer, because of a fault inside asterism ({type(error).__name__}). "
+                f'{KEPT} "asterism turn show {turn.id}" shows how far I came.'
+            )
+        finally:
+            del self._running[turn.id]
+            await turn.let_go()
 
     async def _run(self, turn: Turn) -> Outcome:
         item, waited = turn.item, None
@@ -404,6 +565,8 @@ class Runtime:
             return await self._next_turn(agent_id, None)
         if live is None:
             live = await self._load(agent_id, None)
+        if live.agent.archived_at_ms is not None:
+            return None, 0
         told = (
             item.participants if record is None and item is not None else _participants_of(entries)
         )
@@ -437,6 +600,7 @@ class Runtime:
             calls=calls,
             opened_at=began,
         )
+        await _give_tools_of_question(turn)
         for kind, text in problems:
             turn.notify_owner(kind, text)
         return turn, item.arrival if item is not None else 0
@@ -507,14 +671,38 @@ class Runtime:
             above = live.context.sends(instructions_note(client.instructions), profile)
             text = (same_instructions_note if above else instructions_note)(client.instructions)
             notes.append(Note(f"{CLIENT_NOTE}instructions", text, why, (Label(speaker),)))
+        for place, document in enumerate(self._fitting(live, client.documents)):
+            key, why = f"{CLIENT_NOTE}document/{place}", f"attached: {document.name!r}"
+            label = Label(least_trusted((speaker, Trust.DOCUMENT)))
+            notes.append(Note(key, document_note(document), why, (label,)))
+        if client.retry_of:
+            key, why = f"{CLIENT_NOTE}retry", "the message was asked again"
+            notes.append(Note(key, retry_note(client.retry_of), why, origins=(client.retry_of,)))
         return notes
+
+    def _fitting(
+        self, live: LiveAgent, documents: Sequence[AttachedDocument]
+    ) -> Iterator[AttachedDocument]:
+        """Yield documents as the model of an agent can take them in beside a conversation."""
+        if not documents:
+            return
+        services = self._services
+        tokens = services.settings.current.context.tokens
+        profile = services.models.profile(services.models.chain(live.agent.model)[0])
+        room = min(tokens, profile.window or tokens) * BYTES_PER_TOKEN * _DOCUMENTS_SHARE
+        most = int(room) // len(documents)
+        for document in documents:
+            # As bytes, since other scripts take more of them and more tokens.
+            text = document.text.encode()[:most].decode(errors="ignore")
+            left_out = document.left_out + len(document.text) - len(text)
+            yield replace(document, text=text, left_out=left_out)
 
     async def _pass_over(self, decision: InboxItem) -> None:
         """Take out an answer to a turn that has ended by a limit before it was looked at."""
         turn_id = decision.turn_id
 
         async def work(tx: Connection) -> None:
-            await messages.take(tx, decision)
+            await messages.take(tx, decision, stopped=True)
             if self._database.distributed:
                 await tx.notify("turn", turn_id)
 
@@ -585,6 +773,14 @@ class Runtime:
         found = await self._database.read(lambda tx: _outcome_at_rest(tx, turn_id))
         return found or _raise_unknown(turn_id)
 
+    async def outcomes(self, turn_ids: Sequence[str]) -> list[Outcome]:
+        """Return how several turns stand, in one read; those that are not there are left out."""
+
+        async def read(tx: Connection) -> list[Outcome | None]:
+            return [await _outcome_at_rest(tx, turn_id) for turn_id in turn_ids]
+
+        return [outcome for outcome in await self._database.read(read) if outcome is not None]
+
     async def wait(self, receipt: Receipt) -> Outcome:
         """Return the outcome of the turn that answers a message, when it has one."""
         if receipt.refusal is not None:
@@ -618,7 +814,16 @@ class Runtime:
             item = await messages.find(tx, receipt.message_id)
             if item is not None and item.stopped is None:
                 return None
-            return await _outcome_at_rest(tx, receipt.turn_id)
+            found = await _outcome_at_rest(tx, receipt.turn_id)
+            if found is None or found.state is not TurnState.PARKED:
+                return found
+            if found.agent_id.startswith(GROUP_ID):
+                # The members go on, and the group has yet to hear of it.
+                waits = await groups.waits_for_person(tx, receipt.turn_id)
+                return found if waits else None
+            # What it waited for is answered, and its lane has yet to hear of it.
+            decision = await messages.find_decision(tx, found.agent_id, receipt.turn_id)
+            return found if decision is None else None
 
         known = await self._database.read(read)
         return None if known is not None and known.state is TurnState.OPEN else known
@@ -628,31 +833,50 @@ class Runtime:
 
         Return how it stands instead if it is none of these.
         """
-        if turn_id in self._running:
+        running = self._running.get(turn_id)
+        if running is not None:
             self.stop_turn(turn_id, reason)
-            return None
+            if not (running[0].ending and running[0].agent.id.startswith(GROUP_ID)):
+                return None
+            # It may be about to park, and others would go on for it.
         kept = plain(reason)
 
         async def work(tx: Connection) -> Outcome | None:
-            agent_id = await messages.stop(tx, message_id_for(turn_id), kept)
-            if agent_id is not None:
-                # A lane that has it in memory takes it from the store instead, where it is marked.
-                await tx.notify("lane", agent_id)
-                if self._database.distributed:
-                    await tx.notify("turn", turn_id)
-            elif not await journal.stop_turn(tx, turn_id, kept):
-                return await _outcome_at_rest(tx, turn_id) or _raise_unknown(turn_id)
-            if self._database.distributed:
-                # Whoever works at it may have written nothing of it yet.
-                await tx.notify("stop", f"{turn_id} {kept[:_MAX_REASON_LENGTH]}")
-            return None
+            if await self.mark_stopped(tx, turn_id, kept):
+                return None
+            return await _outcome_at_rest(tx, turn_id) or _raise_unknown(turn_id)
 
         stands = await self._database.write(work)
-        if stands is None:
-            self._unsettled.discard(turn_id)
-            self._has_passages.pop(turn_id, None)
-            self._on_turn_notice(turn_id)
-        return stands
+        return None if running is not None else stands
+
+    async def mark_stopped(self, tx: Connection, turn_id: str, reason: str) -> bool:
+        """Keep a turn from beginning or going on; False if it is neither waiting nor open.
+
+        A turn of a group can be stopped while it is parked, too: it waits for turns of others.
+        """
+        agent_id = await messages.stop(tx, message_id_for(turn_id), reason)
+        if agent_id is not None:
+            # A lane that has it in memory takes it from the store instead, where it is marked.
+            await tx.notify("lane", agent_id)
+            if self._database.distributed:
+                await tx.notify("turn", turn_id)
+        elif await journal.stop_turn(tx, turn_id, reason):
+            await _wake_group_of(tx, turn_id)
+        elif not await _stop_parked_group(tx, turn_id, reason, self._services.clock()):
+            return False
+        await self._tell_stop(tx, turn_id, reason)
+        return True
+
+    async def withdraw(self, tx: Connection, turn_id: str, reason: str) -> None:
+        """Keep the turn of a member from beginning or going on, also while it is parked."""
+        if await self.mark_stopped(tx, turn_id, reason):
+            return
+        if await withdraw_turn(tx, turn_id, reason, self._services.clock()) is not None:
+            await self._tell_stop(tx, turn_id, reason)
+
+    async def _tell_stop(self, tx: Connection, turn_id: str, reason: str) -> None:
+        """Tell whoever works at a turn to stop: they may have written nothing of it yet."""
+        await tx.notify("stop", f"{turn_id} {reason[:_MAX_REASON_LENGTH]}")
 
     def stop_turn(self, turn_id: str, reason: str) -> None:
         """End a turn that is under way here."""
@@ -668,7 +892,8 @@ class Runtime:
         halt = await self._halting.current_halt()
         if halt is not None:
             for turn_id in [running for running in self._running if running != halt.turn_id]:
-                self.stop_turn(turn_id, f"Everything was halted: {halt.reason}")
+                reason = f": {halt.reason}" if halt.reason else "."
+                self.stop_turn(turn_id, f"Everything was halted{reason}")
 
     def is_running(self, turn_id: str) -> bool:
         """Tell whether a turn is under way in this process."""
@@ -677,6 +902,10 @@ class Runtime:
     def _stop_here(self, said: str) -> None:
         turn_id, _, reason = said.partition(" ")
         self.stop_turn(turn_id, reason)
+        if turn_id not in self._running:
+            self._unsettled.discard(turn_id)
+            self._has_passages.pop(turn_id, None)
+            self._on_turn_notice(turn_id)
 
     def _settle(self, outcome: Outcome) -> None:
         turn_id = outcome.turn_id
@@ -689,9 +918,12 @@ class Runtime:
             elif not future.done():
                 future.set_result(outcome)
 
-    def _on_turn_notice(self, turn_id: str) -> None:
+    def _on_turn_notice(self, payload: str) -> None:
+        turn_id, _, agent_id = payload.partition(" ")
         if turn_id in self._waiting:
             self._in_background(self._tell_waiting(turn_id))
+        if agent_id and self._bridge is not None and self._services.hub.is_watched(agent_id):
+            self._bridge.expect_end(turn_id)
 
     async def _tell_waiting(self, turn_id: str) -> None:
         for receipt, future in list(self._waiting.get(turn_id, ())):
@@ -701,6 +933,15 @@ class Runtime:
                 self._has_passages.pop(turn_id, None)
                 if not future.done():
                     future.set_result(outcome)
+
+
+async def _give_tools_of_question(turn: Turn) -> None:
+    """Let whoever leads a group give tasks away in that turn, whatever its role."""
+    if turn.channel.startswith(GROUP_CHANNEL):
+        more = await turn.live.database.read(
+            lambda tx: groups.tools_in_turn(tx, turn.id), brief=True
+        )
+        turn.agent = with_tools(turn.agent, more)
 
 
 def _mark_stale(live: LiveAgent) -> None:
@@ -780,6 +1021,66 @@ async def _first_to_do(
     return None, None, item
 
 
+async def _wake_group_of(tx: Connection, turn_id: str) -> None:
+    """Let a group look at its turn, which waits for members and not for a process."""
+    record = await journal.turn(tx, turn_id)
+    if record is not None and record.agent_id.startswith(GROUP_ID):
+        await tx.enqueue(record.agent_id)
+        await tx.notify("lane", record.agent_id)
+
+
+async def _stop_parked_group(tx: Connection, turn_id: str, reason: str, at: int) -> bool:
+    """Keep a parked turn of a group from going on; False if it is not one."""
+    record = await journal.turn(tx, turn_id)
+    if record is None or not record.agent_id.startswith(GROUP_ID):
+        return False
+    record = await journal.stop_unfinished(tx, turn_id, reason)
+    if record is None:
+        return False
+    await look_at_group_turn(tx, record, at)
+    return True
+
+
+async def look_at_group_turn(tx: Connection, record: TurnRecord, at: int) -> None:
+    """Have the lane of a group look at its turn, also where it is parked."""
+    if record.state is TurnState.PARKED and not await messages.results(
+        tx, record.agent_id, record.id
+    ):
+        # A lane takes up a parked turn for what is in the inbox, also after a crash.
+        await messages.put_result(tx, record.agent_id, new_id("res"), record.id, LOOK, at)
+        return
+    await tx.enqueue(record.agent_id)
+    await tx.notify("lane", record.agent_id)
+
+
+_GroupWork = tuple[TurnRecord | None, list[Entry] | None, InboxItem | None, list[InboxItem]]
+
+
+async def _first_of_group(tx: Connection, group_id: str) -> _GroupWork:
+    """Return what a group has to do first: its open turn, or the item that has waited longest.
+
+    With a turn comes what members have said to it. Results without a turn or an item are of a turn
+    that has ended.
+    """
+    record = await journal.find_open_turn(tx, group_id)
+    if record is None:
+        item = await messages.first(tx, group_id)
+        if item is None or item.kind != InboxKind.RESULT:
+            return None, None, item, []
+        record = await journal.turn_of(tx, group_id, item.turn_id)
+        results = await messages.results(tx, group_id, item.turn_id)
+        if record is None or record.ended_at_ms is not None:
+            return None, None, None, results
+    else:
+        results = await messages.results(tx, group_id, record.id)
+    return record, await journal.entries_of(tx, record), None, results
+
+
+async def _take_all(tx: Connection, items: Sequence[InboxItem]) -> None:
+    for item in items:
+        await messages.take(tx, item)
+
+
 async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
     record = await journal.turn(tx, turn_id)
     if record is None:
@@ -800,7 +1101,8 @@ async def _outcome_at_rest(tx: Connection, turn_id: str) -> Outcome | None:
             for approval in await approvals.of_turn(tx, turn_id)
             if approval.decided_at_ms is None
         ]
-        text = "\n".join(f"{approval.question} (approval {approval.id})" for approval in waiting)
+        asked = "\n".join(f"{approval.question} (approval {approval.id})" for approval in waiting)
+        text = asked or text  # a group waits with the questions of its members
     return Outcome(turn_id, record.agent_id, record.state, text, record.usage)
 
 
@@ -808,7 +1110,7 @@ async def _who_is_present(live: LiveAgent, participants: str | None) -> Presence
     """Return who is present in a turn, and who speaks."""
     if participants is None:
         return Presence()
-    return await live.database.read(lambda tx: read_presence(tx, participants))
+    return await live.database.read(lambda tx: read_presence(tx, participants), brief=True)
 
 
 class HaltWatch:
@@ -845,32 +1147,75 @@ class HaltWatch:
 
 _ANNOUNCE = 10.0
 _SEND = 0.05
+_SIGNAL_PATIENCE = 1.0
+"""Seconds that a signal may take to follow the commit of what it tells."""
+OVERLAP = 10_000
+"""Milliseconds by which ends are looked for earlier: clocks differ, and commits take time."""
+_WHO_WATCHES = "?"
 _MAX_PAYLOAD_LENGTH = 6_000
+_MAX_NOTICE = 7_900
+_MAX_SHORT = 300
 
 
 class Bridge:
-    """Carries signals between the processes that share a database."""
+    """Carries signals between the processes that share a database.
 
-    def __init__(self, hub: Hub, database: Database) -> None:
+    Signals are sent after what they tell is stored, so that a process that is killed may take some
+    with it. That a turn has ended is notified by the transaction that ends it: whoever hears of it
+    and gets no signal reads the end in the journal.
+    """
+
+    def __init__(
+        self, hub: Hub, database: Database, outcome: Callable[[str], Awaitable[Outcome]]
+    ) -> None:
         self._hub = hub
         self._database = database
+        self._outcome = outcome
         self._me = new_id("proc")
+        self._place = database.constellation
         self._outgoing: list[tuple[str, str]] = []
+        self._announced: dict[str, float] = {}
         self._ready = asyncio.Event()
+        self._urgent = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._telling: set[asyncio.Task[None]] = set()
+        self._held: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
+        """Signals of agents that wait until the end of a turn was read."""
+        self._heard_at = now_ms()
+        """When this process last heard itself, so that it has missed nothing until then."""
 
     async def start(self) -> None:
         """Begin to carry."""
         await self._database.listen("signal", self._on_signal)
         await self._database.listen("watching", self._on_watching)
         self._hub.forward = self._forward
-        self._hub.announce = lambda agent_id: self._put("watching", f"{self._me} {agent_id}")
+        self._hub.announce = self._announce
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._remind())]
+        # The others tell whom they watch, so that turns are shown to them from the first on.
+        self._announce_soon(_WHO_WATCHES)
 
     async def stop(self) -> None:
         """Stop carrying."""
         self._hub.forward = self._hub.announce = None
-        await end_tasks(self._tasks)
+        await end_tasks([*self._tasks, *self._telling])
+
+    async def _announce(self, agent_id: str) -> None:
+        """Tell the others whom somebody watches here, before anything else that they are told."""
+        now = time.monotonic()
+        if now - self._announced.get(agent_id, -_ANNOUNCE) < _ANNOUNCE:
+            return
+        self._announced[agent_id] = now
+        payload = self._watching(agent_id)
+        with contextlib.suppress(AsterismError):
+            await self._database.write(lambda tx: tx.notify("watching", payload))
+
+    def _announce_soon(self, agent_id: str) -> None:
+        """Tell the others the same without waiting for it."""
+        self._urgent = True
+        self._put("watching", self._watching(agent_id))
+
+    def _watching(self, agent_id: str) -> str:
+        return f"{self._me} {self._place} {agent_id}"
 
     def _put(self, topic: str, payload: str) -> None:
         self._outgoing.append((topic, payload))
@@ -880,17 +1225,29 @@ class Bridge:
         data = signal.data
         text = data.get("text")
         if isinstance(text, str) and len(text) > _MAX_PAYLOAD_LENGTH // 4:
-            # A watcher elsewhere reads the whole of it in the journal.
             data = {**data, "text": text[: _MAX_PAYLOAD_LENGTH // 4], "cut": True}
-        payload = orjson.dumps([self._me, signal.agent_id, signal.turn_id, signal.kind, data])
-        if len(payload) <= 7_900:
-            self._put("signal", payload.decode())
+        payload = self._payload(signal, data)
+        if len(payload) > _MAX_NOTICE:
+            # What it is about is told in any case; the journal has all of it.
+            short = {
+                name: value
+                for name, value in data.items()
+                if isinstance(value, bool | int | float) or len(str(value)) <= _MAX_SHORT
+            }
+            payload = self._payload(signal, {**short, "cut": True})
+        self._put("signal", payload.decode())
+
+    def _payload(self, signal: Signal, data: dict[str, Any]) -> bytes:
+        who = (self._me, self._place)
+        return orjson.dumps([*who, signal.agent_id, signal.turn_id, signal.kind, data])
 
     async def _send(self) -> None:
         while True:
             await self._ready.wait()
-            await asyncio.sleep(_SEND)
+            if not self._urgent:
+                await asyncio.sleep(_SEND)
             self._ready.clear()
+            self._urgent = False
             batch, self._outgoing = self._outgoing, []
 
             async def tell(tx: Connection, batch: list[tuple[str, str]] = batch) -> None:
@@ -903,18 +1260,82 @@ class Bridge:
 
     async def _remind(self) -> None:
         while True:
-            for agent_id in self._hub.watched_agents():
-                self._put("watching", f"{self._me} {agent_id}")
             await asyncio.sleep(_ANNOUNCE)
+            self._announce_all()
+
+    def _announce_all(self) -> None:
+        watched = self._hub.watched_agents()
+        for agent_id in watched:
+            self._announce_soon(agent_id)
+        self._announced = dict.fromkeys(watched, time.monotonic())
 
     def _on_signal(self, payload: str) -> None:
-        sender, agent_id, turn_id, kind, data = orjson.loads(payload)
-        if sender != self._me and self._hub.is_watched(agent_id):
+        sender, place, agent_id, turn_id, kind, data = orjson.loads(payload)
+        if sender == self._me or place != self._place or not self._hub.is_watched(agent_id):
+            return
+        if kind == "ended" and self._hub.has_published_end(turn_id):
+            return  # it came late, and was read in the journal meanwhile
+        if agent_id in self._held:
+            self._held[agent_id].append((turn_id, kind, data))
+        elif kind in ("ended", "parked") and data.get("cut"):
+            self._held[agent_id] = []
+            self._in_background(self._tell_whole(agent_id, turn_id))
+        else:
             self._hub.receive(agent_id, turn_id, kind, data)
 
+    async def _tell_whole(self, agent_id: str, turn_id: str) -> None:
+        """Tell the end of a turn as the journal has it, then what came meanwhile."""
+        try:
+            await self._tell_end(turn_id)
+        finally:
+            for held_turn, kind, data in self._held.pop(agent_id, ()):
+                self._hub.receive(agent_id, held_turn, kind, data)
+
+    async def _tell_end(self, turn_id: str) -> None:
+        with contextlib.suppress(AsterismError):
+            outcome = await self._outcome(turn_id)
+            if outcome.state not in (TurnState.OPEN, TurnState.WAITING):
+                last = last_signal(outcome)
+                self._hub.receive(last.agent_id, turn_id, last.kind, last.data)
+
+    def expect_end(self, turn_id: str) -> None:
+        """Have watchers told of an end that was committed, whether its signal comes or not."""
+        self._in_background(self._publish_missing_end(turn_id))
+
+    async def _publish_missing_end(self, turn_id: str) -> None:
+        await asyncio.sleep(_SIGNAL_PATIENCE)
+        if not self._hub.has_published_end(turn_id, _SIGNAL_PATIENCE * 2):
+            await self._tell_end(turn_id)
+
+    def catch_up(self) -> None:
+        """Have watchers told what was notified while nobody listened here."""
+        self._in_background(self._tell_missed(self._heard_at))
+        self._announce_soon(_WHO_WATCHES)
+
+    async def _tell_missed(self, since: int) -> None:
+        with contextlib.suppress(AsterismError):
+            for record in await self._database.read(
+                lambda tx: journal.ended_since(tx, None, since - OVERLAP)
+            ):
+                if self._hub.is_watched(record.agent_id) and not self._hub.has_published_end(
+                    record.id
+                ):
+                    await self._tell_end(record.id)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
     def _on_watching(self, payload: str) -> None:
-        sender, _, agent_id = payload.partition(" ")
-        if sender != self._me:
+        sender, place, agent_id = payload.split(" ", 2)
+        if sender == self._me:
+            self._heard_at = now_ms()
+        if sender == self._me or place != self._place:
+            return
+        if agent_id == _WHO_WATCHES:
+            self._announce_all()
+        else:
             self._hub.keep(agent_id, _ANNOUNCE * 3)
 
 
@@ -923,30 +1344,61 @@ async def signals_of_turn(
     wait: Callable[[Receipt], Coroutine[Any, Any, Outcome]],
     agent_id: str,
     hand_in: Callable[[], Awaitable[Receipt]],
+    after: str | None = None,
 ) -> AsyncGenerator[Signal, None]:
-    """Hand something in and yield the signals of its turn, `ended` or `parked` the last."""
+    """Hand something in and yield the signals of its turn, `ended` or `parked` the last.
+
+    Args:
+        hub: Where the signals come from.
+        wait: Waits for how a turn ends, or that it waits.
+        agent_id: Whose turn it is.
+        hand_in: Hands it in.
+        after: A signal after which those that are still kept are yielded, too; a signal `gap` is
+            the first if they do not reach back that far.
+    """
+    is_known = after is not None and hub.knows(agent_id, after)
+    if after is not None and not is_known:
+        yield Signal(after, agent_id, "", "gap", {})
     hub.keep(agent_id)
-    signals = hub.watch(agent_id)
+    if hub.announce is not None:
+        await hub.announce(agent_id)
+    signals = hub.watch(agent_id, after if is_known else None)
     first = asyncio.ensure_future(anext(signals))
     await asyncio.sleep(0)  # the watch has begun before anything is handed in
     ended: asyncio.Future[Outcome] | None = None
     try:
         receipt = await hand_in()
         ended = asyncio.ensure_future(wait(receipt))
-        while True:
-            await asyncio.wait({first, ended}, return_when=asyncio.FIRST_COMPLETED)
+        until: float | None = None
+        is_seen = is_parked = False
+        while until is None or first.done() or time.monotonic() < until:
+            if until is None:
+                await asyncio.wait({first, ended}, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.wait({first}, timeout=until - time.monotonic())
             if first.done():
                 signal = first.result()
                 if signal.turn_id == receipt.turn_id:
-                    if signal.kind not in ("ended", "parked"):
-                        yield signal
-                    else:
+                    is_seen = True
+                    is_parked = signal.kind == "parked"
+                    # A turn that was parked before may have gone on since.
+                    if signal.kind == "ended" or (is_parked and not is_known):
                         break
+                    yield signal
+                    # Whoever reads slowly is not to miss the rest of what is kept.
+                    until = None if is_known else until
+                elif signal.kind == "gap" and is_known:
+                    yield signal
                 first = asyncio.ensure_future(anext(signals))
-            elif ended.done():
-                break
+            elif until is None and ended.done():
+                # What another process publishes may come after the notice that a turn has ended.
+                is_elsewhere = hub.forward is not None and (is_seen or not receipt.duplicate)
+                # What is kept is read signal by signal.
+                is_to_come = is_elsewhere or is_known
+                until = time.monotonic() + (_SIGNAL_PATIENCE if is_to_come else 0.0)
         outcome = await ended
-        yield last_signal(outcome)
+        if not (is_known and is_parked and outcome.state is TurnState.PARKED):
+            yield last_signal(outcome)
     finally:
         first.cancel()
         if ended is not None:
@@ -959,4 +1411,5 @@ def last_signal(outcome: Outcome) -> Signal:
     """Return the signal that tells how a turn ended, or that it waits."""
     kind = "parked" if outcome.state is TurnState.PARKED else "ended"
     data = {"state": outcome.state.value, "text": outcome.text}
-    return Signal("", outcome.agent_id, outcome.turn_id, kind, data)
+    own = end_id(outcome.turn_id, now_ms()) if kind == "ended" else ""
+    return Signal(own, outcome.agent_id, outcome.turn_id, kind, data)

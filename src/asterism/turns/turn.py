@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import field, replace
@@ -32,7 +32,7 @@ from asterism.permissions import Authority
 from asterism.permissions.readings import is_quoted_from
 from asterism.ports import Clock, ModelSource, ProcessorCall, Profile, TurnView
 from asterism.records import dataclass
-from asterism.store import agents, approvals, epochs, events, journal, messages
+from asterism.store import agents, approvals, epochs, events, groups, journal, messages
 from asterism.store.approvals import Use
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
@@ -41,6 +41,7 @@ from asterism.store.journal import Draft
 from asterism.telemetry import Telemetry
 from asterism.telemetry.redaction import redact, redact_json
 from asterism.tools.tool import Tool, Toolbox
+from asterism.turns.approvals import withdraw_questions_of
 from asterism.turns.context import LiveAgent, Note
 from asterism.turns.pipeline import Pipeline, is_too_short
 from asterism.turns.repeats import FindRepeat, earlier_call
@@ -55,10 +56,12 @@ from asterism.types.agents import (
     Participants,
     Trust,
     json_blob,
+    message_id_for,
     new_id,
     now_ms,
     planned_audience,
 )
+from asterism.types.groups import AGENT_CHANNEL, GROUP_CHANNEL, GROUP_ID
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.permissions import PRESENT, ApprovalRecord, Effect, EffectKind, announcement
 from asterism.types.search import Query, SearchResult
@@ -109,6 +112,9 @@ WITHHELD = (
 
 
 _KEPT = 4_096
+ALL_AGENTS = ""
+"""Under this name the hub keeps the signals of all agents, in the order in which they came."""
+_MAX_ENDS = 10_000
 _GRACE = 600.0
 """Seconds that a log is kept after its last watcher has left."""
 
@@ -137,13 +143,18 @@ class Hub:
         self._boot = new_id("hub")[-8:]
         self._count = 0
         self._logs: dict[str, _Log] = {}
+        self._ends: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """When watchers were last told that a turn has ended or waits, and which, by its id."""
         self.forward: Callable[[Signal], None] | None = None
         """Set where signals must reach other processes."""
-        self.announce: Callable[[str], None] | None = None
-        """Set where other processes must know whom somebody watches."""
+        self.announce: Callable[[str], Awaitable[None]] | None = None
+        """Set where other processes must know whom somebody watches; on return they do."""
 
     def is_watched(self, agent_id: str) -> bool:
-        """Tell whether somebody watches an agent, or did a short while ago."""
+        """Tell whether somebody watches an agent or all of them, or did a short while ago."""
+        return self._is_kept(agent_id) or self._is_kept(ALL_AGENTS)
+
+    def _is_kept(self, agent_id: str) -> bool:
         log = self._logs.get(agent_id)
         if log is None:
             return False
@@ -165,14 +176,31 @@ class Hub:
 
     def receive(self, agent_id: str, turn_id: str, kind: str, data: dict[str, Any]) -> Signal:
         """Add a signal, from this process or another one."""
-        log = self._log(agent_id)
         self._count += 1
-        signal = Signal(self._id(self._count), agent_id, turn_id, kind, data)
+        own = self._id(self._count)
+        if kind in ("ended", "parked"):
+            self._ends[turn_id] = (kind, time.monotonic())
+            self._ends.move_to_end(turn_id)
+            if len(self._ends) > _MAX_ENDS:
+                self._ends.popitem(last=False)
+            if kind == "ended":
+                own = f"{own}-{turn_id}"
+        signal = Signal(own, agent_id, turn_id, kind, data)
+        self._add(self._log(agent_id), signal)
+        if self._is_kept(ALL_AGENTS):
+            self._add(self._log(ALL_AGENTS), signal)
+        return signal
+
+    def _add(self, log: _Log, signal: Signal) -> None:
         if len(log.signals) == _KEPT:
             log.first = _number(log.signals[0].id) + 1
         log.signals.append(signal)
         log.changed.set()
-        return signal
+
+    def has_published_end(self, turn_id: str, within: float = 0.0) -> bool:
+        """Tell whether watchers know that a turn has ended, or heard lately that it waits."""
+        kind, at = self._ends.get(turn_id, ("", 0.0))
+        return kind == "ended" or (kind == "parked" and time.monotonic() - at <= within)
 
     def _log(self, agent_id: str) -> _Log:
         log = self._logs.get(agent_id)
@@ -197,14 +225,18 @@ class Hub:
     async def watch(self, agent_id: str, after: str | None = None) -> AsyncGenerator[Signal, None]:
         """Yield signals as they come, from the one after `after` on, or from now on.
 
-        A watcher that falls behind the log gets a signal `gap` and goes on with what there is.
+        A watcher that falls behind the log, or comes with an `after` that it does not reach back
+        to, gets a signal `gap` and goes on with what there is.
         """
         log = self._log(agent_id)
         log.watchers += 1
-        if self.announce is not None:
-            self.announce(agent_id)
-        place = self._count if after is None or not self.knows(agent_id, after) else _number(after)
+        known = after is not None and self.knows(agent_id, after)
+        place = _number(after) if after is not None and known else self._count
         try:
+            if after is not None and not known:
+                yield Signal(self._id(place), agent_id, "", "gap", {})
+            if self.announce is not None:
+                await self.announce(agent_id)
             while True:
                 if place + 1 < log.first:
                     place = log.first - 1
@@ -232,12 +264,31 @@ def _number(signal_id: str) -> int:
         return -1
 
 
+def id_at(at: int) -> str:
+    """Return an id of no signal, after which a watcher is told what has ended since a time."""
+    return f"time-0-{at:x}"
+
+
+def end_id(turn_id: str, at: int) -> str:
+    """Return the id of a signal that tells from the journal how a turn ended, and when."""
+    return f"end-0-{at:x}-{turn_id}"
+
+
+def ended_turn(signal_id: str) -> str | None:
+    """Return the turn whose end the signal of an id has told; None for any other signal."""
+    return signal_id.split("-", 3)[3] if signal_id.count("-") >= 3 else None
+
+
+_NO_TIME = 1 << 53
+
+
 def time_of(signal_id: str) -> int:
     """Return when a signal was given, in milliseconds since 1970; 0 if its id is malformed."""
     try:
-        return int(signal_id.split("-")[2], 16)
+        at = int(signal_id.split("-")[2], 16)
     except (IndexError, ValueError):
         return 0
+    return at if 0 <= at < _NO_TIME else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +307,8 @@ class TurnServices:
     authority: Callable[[], Authority] = Authority
     """What the owner has decided beforehand about writing to memory."""
     search: Callable[[str, Query, Participants], Awaitable[SearchResult]] | None = None
-    """Searches an agent's memory for those present; None where there is nothing to search."""
+    """Searches the memory of an agent (of all, without an id) for those present; None where there
+    is nothing to search."""
     settings: CurrentSettings = field(default_factory=FixedSettings)
     """The configuration in use."""
     channels: Callable[[], Collection[str]] = tuple
@@ -296,6 +348,10 @@ class PendingWrites:
     """A transactional call: has its effect in the same transaction and returns its result."""
     facts: tuple[str, ...] = ()
     """What the owner has said that lasts; it is kept in the same transaction."""
+    beside: list[Callable[[Connection], Awaitable[None]]] = field(
+        default_factory=list[Callable[[Connection], Awaitable[None]]]
+    )
+    """What else is written in the same transaction."""
 
 
 @dataclass(slots=True)
@@ -396,6 +452,8 @@ class Turn:
         self._page = PendingWrites()
         self._reservations: TurnBudget | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
+        self.in_every_write: Callable[[Connection], Awaitable[None]] | None = None
+        """What is written last in each transaction of the turn, that of its end included."""
         self.people = people
         self.speaker_trust = trust
         """How far the message that opened it is trusted."""
@@ -516,7 +574,7 @@ class Turn:
                 self.live.database,
                 self.services.clock,
                 turn_id=self.id,
-                payer=Payer(agent.id, agent.name, self._person()),
+                payer=Payer(agent.id, agent.name, self._person(), self._group_name()),
                 seconds=agent.limits.seconds,
                 write=lambda work: self._patiently(lambda: self.live.database.write(work)),
             )
@@ -526,6 +584,11 @@ class Turn:
         """Return the account that opened the turn."""
         sender = self._opening.sender
         return f"{self.channel}:{sender}" if sender else None
+
+    def _group_name(self) -> str | None:
+        """Return the group that the agent was asked by."""
+        channel = self.channel
+        return channel.removeprefix(GROUP_CHANNEL) if channel.startswith(GROUP_CHANNEL) else None
 
     @property
     def _opening(self) -> MessageMeta:
@@ -614,6 +677,7 @@ class Turn:
             and self.context.participants.owner_alone
             and not is_too_short(message)
             and not message.startswith(SCHEDULED)
+            and not self.channel.startswith((AGENT_CHANNEL, GROUP_CHANNEL))
         )
 
     @property
@@ -715,6 +779,10 @@ class Turn:
     def uses(self) -> Sequence[Use]:
         """What counts for quotas and the store does not know of yet."""
         return self._page.uses
+
+    def write_beside(self, work: Callable[[Connection], Awaitable[None]]) -> None:
+        """Write something more in the transaction of the next flush."""
+        self._page.beside.append(work)
 
     def ask_person(self, approval: ApprovalRecord) -> None:
         """Put a question to a person with the next flush."""
@@ -852,6 +920,7 @@ class Turn:
             else:
                 await journal.update_turn(tx, opened, last)
             await self._send_off(tx, page)
+            await self._follow(tx, page)
             kept = await self._keep_facts(tx, page.facts, base, drafts) if page.facts else []
             return result, begun, kept
 
@@ -873,6 +942,16 @@ class Turn:
         for fact in kept:
             self.publish("kept", kept_signal(fact))
         return result
+
+    async def _follow(self, tx: Connection, page: PendingWrites) -> None:
+        """Write what follows from all of it; ask nobody if it was stopped as it came to park."""
+        if self.in_every_write is not None:
+            await self.in_every_write(tx)
+        if page.state is not TurnState.PARKED:
+            return
+        parked = await journal.turn_of(tx, self.agent.id, self.id)
+        if parked is not None and parked.stopping and not self.agent.id.startswith(GROUP_ID):
+            await withdraw_questions_of(tx, parked, parked.stopping, self.services.clock())
 
     async def _keep_facts(
         self, tx: Connection, wanted: Sequence[str], base: int, drafts: Sequence[Draft]
@@ -902,6 +981,10 @@ class Turn:
 
     async def _send_off(self, tx: Connection, page: PendingWrites) -> None:
         """Write what others are to hear of a page, what its replies refer to, and what it cost."""
+        if page.beside:
+            await _write_all(tx, page.beside)
+        if page.state is not TurnState.OPEN:
+            await self._tell_end(tx)
         for blob in page.blobs:
             await journal.put_blob(tx, blob, self.services.clock())
         for notice in page.notices:
@@ -920,8 +1003,32 @@ class Turn:
             await agents.have_run(tx, self.agent.id, page.ran)
         if page.charges and self._reservations is not None:
             await self._reservations.record(tx, page.charges)
-        if page.state is not TurnState.OPEN and self.live.database.distributed:
-            await tx.notify("turn", self.id)
+
+    async def _tell_end(self, tx: Connection) -> None:
+        """Tell other processes, and the group that has asked, that the turn has ended or waits."""
+        if self.live.database.distributed:
+            await tx.notify("turn", f"{self.id} {self.agent.id}")
+        if self.channel.startswith(GROUP_CHANNEL):
+            await self._tell_group(tx)
+
+    async def _tell_group(self, tx: Connection) -> None:
+        """Tell the group that has asked how the turn ended, or that it waits for a person."""
+        ending = self._ending
+        asked = await groups.find_agent_message(tx, message_id_for(self.id))
+        if ending is None or asked is None or not asked.key:
+            return
+        source, usage, now = self.source, self.usage, self.services.clock()
+        said = {
+            "key": asked.key,
+            "state": ending.state.value,
+            "text": ending.text,
+            "turn": self.id,
+            "trust": source.trust.value,
+            "audience": str(source.audience),
+            "usage": [usage.input, usage.output, usage.cached],
+        }
+        body = orjson.dumps(said)
+        await messages.put_result(tx, asked.sender_id, new_id("res"), asked.turn_id, body, now)
 
     async def _result_at(self, seq: int) -> Draft:
         entry = await self.live.database.read(lambda tx: journal.entry_at(tx, self.agent.id, seq))
@@ -959,9 +1066,13 @@ class Turn:
             self._page.facts = tuple(found)
             self.stage(EntryKind.ONCE, _FACTS, orjson.dumps(found))
 
-    async def park(self, questions: list[str]) -> Outcome:
-        """Leave the turn at rest until a person has decided."""
-        return await self._end(TurnState.PARKED, "\n".join(questions), None)
+    async def park(self, questions: list[str], *, asked_elsewhere: bool = False) -> Outcome:
+        """Leave the turn at rest until a person has decided.
+
+        With `asked_elsewhere` the questions are those of other turns, and kept with this one.
+        """
+        text = "\n".join(questions)
+        return await self._end(TurnState.PARKED, text, text if asked_elsewhere else None)
 
     async def fail(self, explanation: str) -> Outcome:
         """End the turn with an explanation instead of an answer; the agent knows of it, too."""
@@ -1036,6 +1147,13 @@ class Turn:
     def tell(self, key: str, text: str, *, meta: str | None = None) -> None:
         """Say something to the agent in the middle of its turn."""
         self.stage(EntryKind.MESSAGE, key, system_message(text), meta=meta)
+
+
+async def _write_all(
+    tx: Connection, writes: Sequence[Callable[[Connection], Awaitable[None]]]
+) -> None:
+    for write in writes:
+        await write(tx)
 
 
 def is_withheld(item: InboxItem, participants: Participants) -> bool:

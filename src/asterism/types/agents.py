@@ -31,6 +31,8 @@ class Limits:
     calls: int = 64
 
 
+EVERY_TOOL = "*"
+"""Stands in a list of tools for all that are not reserved; reserved ones follow by name."""
 DEFAULT_MODEL = "default"
 """The model of an agent without its own: the one in the configuration at each turn."""
 
@@ -57,8 +59,11 @@ class AgentRecord:
     version: int = 1
     rules: tuple[Rule, ...] = ()
     """The owner's rules for its calls."""
+    archived_at_ms: int | None = None
+    """Since when it is archived and takes no turns; None: it is not."""
 
     created_at = Moment()
+    archived_at = OptionalMoment()
 
 
 def now_ms() -> int:
@@ -183,6 +188,9 @@ class Schedule:
     """Who was present when it was made, as JSON: they see its answers. None: the owner."""
     zone: str = "UTC"
     """The name of the time zone in which it was made."""
+    quiet: str | None = None
+    """The hours in which it does not fire, such as `22:00-08:00` in `zone`; None: it fires at any
+    time."""
 
     due_at = Moment()
     created_at = Moment()

@@ -12,9 +12,11 @@ from asterism.types.agents import PUBLIC, Audience, Label, Trust
 
 DEFAULT_LIMIT = 5_000
 TOMBSTONES = "tombstones.jsonl"
+"""The file in a data directory that lists forgotten texts by digest, not by content."""
 BACKUP_SUFFIX = ".asterism-backup"
 """What the name of a backup ends with."""
-"""The file in a data directory that lists forgotten texts by digest, not by content."""
+CONSTELLATION_DIRECTORIES = "constellations"
+"""The directory in the data directory of a server that has those of its other constellations."""
 CONSTELLATION = ""
 """The owner of blocks that do not belong to one agent; every agent sees them."""
 

@@ -137,6 +137,8 @@ class DoubtReason:
     trust: str
     where: str
     """The place in the text."""
+    name: str = ""
+    """What was read, for a person: `'recipe.txt' (file)`, or the tool alone."""
 
 
 @dataclass(frozen=True, slots=True)

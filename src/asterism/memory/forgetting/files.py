@@ -34,7 +34,7 @@ from asterism.store import search_index
 from asterism.store.database import Connection
 from asterism.store.forgetting import ForgetRequest, rewrite_file
 from asterism.store.sqlite import columns_of
-from asterism.types.memory import BACKUP_SUFFIX
+from asterism.types.memory import BACKUP_SUFFIX, CONSTELLATION_DIRECTORIES
 
 MAX_UNPACKED = 1 << 28
 """How many bytes are unpacked of one file."""
@@ -290,7 +290,9 @@ def _safe_name(name: str, redactor: Redactor) -> str:
 
 
 def _files(data: Path) -> Iterator[Path]:
-    for directory, _, names in os.walk(data):
+    for directory, below, names in os.walk(data):
+        if Path(directory) == data and CONSTELLATION_DIRECTORIES in below:
+            below.remove(CONSTELLATION_DIRECTORIES)  # of others, who forget for themselves
         for name in sorted(names):
             path = Path(directory) / name
             if path.is_file() and not path.is_symlink():

@@ -82,6 +82,7 @@ class Table:
 
 # With IN, SQLite would look rows up by it and sort them, page after page.
 _OF_AGENT = "EXISTS (SELECT 1 FROM {at}agents x WHERE x.id = agent_id AND x.constellation = ?)"
+_OF_OWN_GROUP = "IN (SELECT x.id FROM {at}agents x WHERE x.constellation = ?)"
 _OF_BLOCK = "EXISTS (SELECT 1 FROM {at}blocks x WHERE x.id = block_id AND x.constellation = ?)"
 _OF_SOURCE = "EXISTS (SELECT 1 FROM {at}sources x WHERE x.id = source_id AND x.constellation = ?)"
 _OF_PASSAGE = (
@@ -110,10 +111,31 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OWN,
         _ids("id", "constellation", "version", "arrivals", "length", "fence", "created_at")
-        | _ids("deleted_at", "memory", "facts_upto")
+        | _ids("deleted_at", "archived_at", "memory", "facts_upto", "kind")
         | _names("name", "model", "tools", "limits", "rules")
         | {"system": How.TEXT},
         agent="id",
+    ),
+    "groups": Table(
+        ("id",),
+        f"id {_OF_OWN_GROUP}",
+        _ids("id", "joined", "wake_at")
+        | _names("pattern")
+        | {"options": How.JSON, "memory": How.JSON, "description": How.TEXT},
+    ),
+    "group_members": Table(
+        ("group_id", "agent_id"),
+        f"group_id {_OF_OWN_GROUP}",
+        _ids("group_id", "agent_id", "position", "role", "weight", "active", "since")
+        | _names("domain")
+        | {"capabilities": How.JSON},
+    ),
+    "agent_messages": Table(
+        ("message_id",),
+        _OWN,
+        _ids("message_id", "constellation", "sender_id", "recipient_id", "thread", "depth")
+        | _ids("turn_id", "at")
+        | _names("key"),
     ),
     "accepted": Table(
         ("constellation", "channel", "external_id"),
@@ -167,7 +189,7 @@ TABLES: dict[str, Table] = {
     "schedules": Table(
         ("id",),
         _OF_AGENT,
-        _ids("id", "agent_id", "due_at", "cron", "zone", "created_at", "participants")
+        _ids("id", "agent_id", "due_at", "cron", "zone", "quiet", "created_at", "participants")
         | _names("reply_to", "channel")
         | {"text": How.TEXT},
         agent="agent_id",
@@ -176,6 +198,13 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OF_AGENT,
         _ids("id", "agent_id", "turn_id", "kind", "at", "seen_at") | {"text": How.TEXT},
+    ),
+    "alerts": Table(
+        ("constellation", "cause"),
+        _OWN,
+        _ids("constellation", "id", "since", "seen_at", "ended_at", "told_at", "attempts")
+        | _names("cause")
+        | {"text": How.TEXT},
     ),
     "charges": Table(
         ("id",),
@@ -213,6 +242,14 @@ TABLES: dict[str, Table] = {
         ("id",),
         _OWN,
         _ids("id", "constellation", "person_id", "digest", "created_at", "seen_at", "expires_at"),
+    ),
+    "constellations": Table(("name",), "", _ids("created_at") | _names("name")),
+    "idempotency_keys": Table(
+        ("constellation", "caller", "key"),
+        _OWN,
+        # An answer is encrypted; whatever is forgotten, all answers go.
+        _ids("constellation", "caller", "request", "status", "answer", "created_at")
+        | {"key": How.UNIQUE},
     ),
     "accounts": Table(
         ("constellation", "channel", "sender"),

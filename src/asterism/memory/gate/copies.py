@@ -74,8 +74,9 @@ async def fork_memory(
     """Copy the memory of an agent, as it is now or was at a moment, to another agent.
 
     Without a moment, blocks and passages are copied with their history. With a moment, they are
-    copied as they were then, and a block gets one edit for each set of origins. Shares and sources
-    are always those of now. To revert a turn in the original leaves the copy as it is.
+    copied as they were then, and a block gets one edit for each set of origins; sources are those
+    that were attached then and still are. Shares are always those of now. To revert a turn in the
+    original leaves the copy as it is.
     """
     source = await _agent(tx, source_agent_id)
     target = await _agent(tx, target_agent_id)
@@ -95,9 +96,13 @@ async def fork_memory(
             copied = await _fork_past_blocks(tx, writer, source, target, moment)
         shared = await _fork_shares(tx, writer, source, target)
         passage_count = await _fork_passages(tx, source, target, moment)
+        if moment is None:
+            sources = [attached.id for attached in await agents.attached_sources(tx, source.id)]
+        else:
+            past = await passages.sources_attached_at(tx, source.id, moment)
+            sources = [source_row[0] for source_row in past]
         attached = [
-            await documents.attach(tx, attached_source.id, target.id, writer.now)
-            for attached_source in await agents.attached_sources(tx, source.id)
+            await documents.attach(tx, source_id, target.id, writer.now) for source_id in sources
         ]
         return Forked(copied, shared, passage_count, sum(attached))
 

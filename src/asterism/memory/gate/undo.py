@@ -171,7 +171,7 @@ async def _revert_block(
     made = [edit for edit in tops if edit.kind in ("create", "bring_back")]
     row = await _row_of(tx, block_id)
     if row.retired_at is not None and (made or all(edit.kind != "retire" for edit in tops)):
-        return [], [f"Block {row.label!r} was put away since."] if tops else []
+        return [], [f"Block {row.label!r} was deleted since."] if tops else []
     stays: list[str] = []
     if made:
         if not await _others_wrote(tx, block_id, made[-1].number, turn_id):
@@ -233,7 +233,7 @@ async def _open_block(
 ) -> OpenBlock:
     """Open a block for a writer who may do that to it."""
     if row is None:
-        raise NotFound("The block was put away meanwhile. Nothing was changed.")
+        raise NotFound("The block was deleted meanwhile. Nothing was changed.")
     resource = await resource_for(tx, writer, row)
     block = block_of(row)
     if resource.permission is None or not can_see(writer, block.audience):

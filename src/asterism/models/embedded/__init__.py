@@ -271,7 +271,7 @@ class Embedded:
         emit: Emit,
         address: str,
         key: str,
-        on_prompt: Callable[[int, int], None] | None = None,
+        on_prompt: Callable[[int, int, int], None] | None = None,
     ) -> Reply:
         from asterism.models.openai import OpenAI
 

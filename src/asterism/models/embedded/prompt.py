@@ -291,9 +291,7 @@ def _add_conversation(
             name = called.get(str(message.get("tool_call_id")), "a tool")
             messages.add(
                 "user",
-                f"[result of {name}] {text}"
-                if summaries
-                else f"{MARK} {name}: {text}{_then(name)}",
+                f"[result of {name}] {text}" if summaries else _result_note(name, text),
             )
         else:
             note = "" if few else _introduce(text, summaries, introduced)
@@ -327,9 +325,17 @@ def _is_rejected(conversation: list[dict[str, Any]], place: int) -> bool:
     return _is_note(following, text := _text(following.get("content"))) and text.startswith(_RETRY)
 
 
-def _then(tool: str) -> str:
-    """Return what to do with a result: what was looked up is the answer, what was done is not."""
-    return "" if tool in _DOING else "\nAnswer my message with this."
+def _result_note(tool: str, text: str) -> str:
+    """Return a result as a small model reads it: what was looked up is the answer."""
+    if tool == "remember" and text.startswith(_KEPT):
+        # It would repeat words that are for the agent.
+        return f"{MARK} You have kept it. Tell your owner in a few words that you will remember it."
+    then = "" if tool in _DOING else "\nAnswer my message with this."
+    return f"{MARK} {tool}: {text}{then}"
+
+
+_KEPT = "Kept"
+"""How the result of `remember` begins when something was kept."""
 
 
 _DOING = frozenset(("remember", "schedule"))
@@ -557,9 +563,11 @@ class ReplyFilter:
         """The tokens of the prompt, as the runtime tells before it answers."""
         self.cached_tokens = 0
 
-    def note_prompt(self, tokens: int, cached: int) -> None:
-        """Take note of how long the prompt is, and how much of it was read before."""
+    def note_prompt(self, tokens: int, cached: int, processed: int) -> None:
+        """Take note of how long the prompt is, how much was read before, and how much is by now."""
         self.prompt_tokens, self.cached_tokens = tokens, cached
+        if self._emit is not None and tokens:
+            self._emit("reading", f"{min(processed, tokens)}/{tokens}")
 
     @property
     def text(self) -> str:

@@ -94,7 +94,7 @@ OnProgress = Callable[[PullProgress], None]
 @cache
 def manifest() -> dict[str, ModelWeights]:
     """Return the weights that asterism knows, the preferred ones first."""
-    return _read_manifest(Path(__file__).with_name("manifest.toml"))
+    return read_manifest(Path(__file__).with_name("manifest.toml"))
 
 
 class WeightsDirectory:
@@ -115,7 +115,7 @@ class WeightsDirectory:
 
     def _manifests(self) -> dict[str, ModelWeights]:
         extra = self.directory / "manifest.toml"
-        return manifest() | (_read_manifest(extra) if extra.is_file() else {})
+        return manifest() | (read_manifest(extra) if extra.is_file() else {})
 
     def weights(self, name: str) -> ModelWeights:
         """Return weights by name; `NotFound` says which there are."""
@@ -469,8 +469,9 @@ def _unavailable(weights: ModelWeights, failures: list[str], *, kept: bool) -> M
         )
     resumable = "What arrived is kept, and the next try goes on from there. " if kept else ""
     return ModelUnavailable(
-        f"The weights {weights.name!r} could not be had from any place. {' '.join(failures)} "
-        f"{resumable}Try again later, or get the file {weights.file} elsewhere and run "
+        f"The weights {weights.name!r} could not be downloaded from any place. "
+        f"{' '.join(failures)} {resumable}Try again later, or get the file {weights.file} "
+        "elsewhere and run "
         f'"asterism model pull {weights.name} --file PATH".'
     )
 
@@ -529,7 +530,8 @@ def machine_memory() -> int:
     return max(memory, 0)
 
 
-def _read_manifest(path: Path) -> dict[str, ModelWeights]:
+def read_manifest(path: Path) -> dict[str, ModelWeights]:
+    """Return the weights that a manifest describes."""
     try:
         tables = cast("list[dict[str, Any]]", tomllib.loads(path.read_text("utf-8"))["weights"])
         return {table["name"]: _read_weights(dict(table)) for table in tables}

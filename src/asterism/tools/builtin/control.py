@@ -13,21 +13,23 @@ from asterism.memory.gate.writer import WriteNeedsApproval, judge
 from asterism.memory.words import terms
 from asterism.permissions import Act, Resource
 from asterism.records import dataclass
-from asterism.store import agents, messages
+from asterism.store import agents, groups, messages
 from asterism.times import (
     DAY,
     FutureTime,
     in_plain_english,
     read_future,
+    read_hours,
     weekday_text,
     zone_named,
 )
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.tool import Tool, ToolContext, tool
 from asterism.types.agents import Halt, Schedule, label_of, new_id
+from asterism.types.groups import delayed_message_id
 from asterism.types.memory import Permission, Source
 from asterism.types.permissions import Effect, EffectKind, ToolEffect
-from asterism.types.turns import MessageOrigin, Notice, message_wire
+from asterism.types.turns import HEARTBEAT, MessageOrigin, Notice, message_wire
 
 _MAX_DELAY = 36_500 * DAY
 LATEST = "latest"
@@ -106,6 +108,18 @@ def plan_schedule(
     return entry, found
 
 
+def check_quiet(hours: str) -> str:
+    """Return quiet hours as they are stored, or raise `InvalidInput`."""
+    try:
+        first, last = read_hours(hours)
+    except ValueError:
+        raise InvalidInput(
+            f"{hours[:80]!r} are not valid quiet hours. Write two different times of the day, such "
+            "as 22:00-08:00. Nothing was changed."
+        ) from None
+    return f"{first:%H:%M}-{last:%H:%M}"
+
+
 def scheduled_text(entry: Schedule, found: FutureTime) -> str:
     """Return in words what was scheduled, in the time of its zone."""
     when = f"{weekday_text(entry.due_at_ms, zone_named(entry.zone))} ({entry.zone})"
@@ -155,13 +169,17 @@ async def schedule(
         )
     except InvalidInput as error:
         raise ToolError(error.message) from None
+    channel, reply_to = await groups.address_of(ctx.tx, ctx.turn_id, ctx.channel, ctx.reply_to)
     entry = replace(
         entry,
-        channel=ctx.channel if ctx.reply_to else None,
-        reply_to=ctx.reply_to,
+        channel=channel,
+        reply_to=reply_to,
         participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
     await messages.put_schedule(ctx.tx, entry)
+    await groups.continue_exchange(
+        ctx.tx, ctx.turn_id, delayed_message_id(entry.id), ctx.agent.id, ctx.now_ms
+    )
     await ctx.tx.notify("schedule", entry.id)
     return scheduled_text(entry, found)
 
@@ -481,17 +499,20 @@ async def heartbeat(ctx: ToolContext, reason: str) -> str:
     Args:
         reason: What you will do in that turn; you will read it then.
     """
+    channel, reply_to = await groups.address_of(ctx.tx, ctx.turn_id, ctx.channel, ctx.reply_to)
+    message_id = new_id("msg")
     item = await messages.put_message(
         ctx.tx,
         ctx.agent.id,
-        new_id("msg"),
-        message_wire("user", f"[heartbeat you asked for] {reason}"),
-        MessageOrigin(ctx.channel if ctx.reply_to else "heartbeat", reply_to=ctx.reply_to),
+        message_id,
+        message_wire("user", f"{HEARTBEAT}{reason}"),
+        MessageOrigin(channel or "heartbeat", reply_to=reply_to),
         ctx.now_ms,
         participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
     )
     if item is None:
         raise ToolError("This agent has been deleted.")
+    await groups.continue_exchange(ctx.tx, ctx.turn_id, message_id, ctx.agent.id, ctx.now_ms)
     return "You will get another turn after this one."
 
 

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from asterism.config import AgentMessageSettings
 from asterism.errors import NotFound, ToolError
 from asterism.memory import people
 from asterism.memory import people as accounts
-from asterism.store import agents, messages
+from asterism.store import agents, groups, messages
+from asterism.store.database import Connection
+from asterism.store.groups import AgentMessage
 from asterism.tools.builtin.arguments import TEXT, also
 from asterism.tools.tool import Tool, ToolContext, tool
-from asterism.types.agents import OWNER, Account, Participants, Person, new_id
+from asterism.types.agents import (
+    OWNER,
+    Account,
+    Participants,
+    Person,
+    Schedule,
+    message_id_for,
+    new_id,
+)
+from asterism.types.groups import AGENT_CHANNEL, delayed_message_id
 from asterism.types.permissions import Effect, EffectKind
 from asterism.types.turns import Delivery, MessageOrigin, Notice, message_wire
 
 _OWNER_NAMES = ("", OWNER, "user", "me", "partner", "human")
-_COOLDOWN = 30_000
-"""Milliseconds in which an agent is not written to twice by the same one."""
 _MAX_CONTENT = 20_000
 
 
@@ -110,10 +121,7 @@ async def send_message(
         case "agent":
             return await _to_agent(ctx, target.id, content)
         case "group":
-            raise ToolError(
-                f"There is no group {target.id!r}: there are no groups here. Send it to an agent "
-                "or a person. Nothing was sent."
-            )
+            return await _to_group(ctx, target.id, content)
         case "channel":
             channel, colon, address = target.id.partition(":")
             return await _to_channel(ctx, channel, address if colon else "", content)
@@ -205,27 +213,104 @@ async def _to_agent(ctx: ToolContext, name: str, content: str) -> str:
             else " Nothing was sent."
         )
         raise ToolError(f"There is no other agent named {name!r}.{hint}")
-    waiting = await messages.waiting(ctx.tx, other.id)
-    label = f"agent:{ctx.agent.name}"
-    if any(
-        message.channel == label and ctx.now_ms - message.at_ms < _COOLDOWN for message in waiting
+    return await _to_inbox(ctx, other.id, other.name, content)
+
+
+async def _to_group(ctx: ToolContext, name: str, content: str) -> str:
+    group = await groups.by_name(ctx.tx, name.strip())
+    if group is None:
+        names = ", ".join(each.name for each in await groups.everyone(ctx.tx)) or "none"
+        hint = f" Groups: {names}." if ctx.participants.owner_alone else ""
+        raise ToolError(f"There is no group {name!r}.{hint} Nothing was sent.")
+    return await _to_inbox(ctx, group.id, group.name, content)
+
+
+async def _to_inbox(ctx: ToolContext, recipient_id: str, name: str, content: str) -> str:
+    """Put a message into the inbox of an agent or a group, unless the two have said enough."""
+    settings = ctx.settings().agent_messages
+    waiting = await messages.waiting(ctx.tx, recipient_id)
+    label = f"{AGENT_CHANNEL}{ctx.agent.name}"
+    pause = int(settings.cooldown * 1_000)
+    delays = settings.on_cooldown == "delay"
+    if not delays and any(
+        message.channel == label and ctx.now_ms - message.at_ms < pause for message in waiting
     ):
         raise ToolError(
-            f"{other.name} has a message of yours that it has not read yet. Wait for it, or "
+            f"{name} has a message of yours that it has not read yet. Wait for it, or "
             "send more in one message next time. Nothing was sent."
         )
+    opening = await groups.find_agent_message(ctx.tx, message_id_for(ctx.turn_id))
+    thread, depth = (ctx.turn_id, 1) if opening is None else (opening.thread, opening.depth + 1)
+    message = AgentMessage(
+        new_id("msg"), ctx.agent.id, recipient_id, thread, depth, ctx.turn_id, "", ctx.now_ms
+    )
+    if problem := await stop_loop(ctx.tx, settings, message, ctx.agent.name, name):
+        return problem
+    latest = await groups.latest_between(ctx.tx, ctx.agent.id, recipient_id)
+    left = 0 if latest is None else latest + pause - ctx.now_ms
+    if left > 0 and not delays:
+        raise ToolError(
+            f"You wrote to {name} less than {settings.cooldown:g} s ago. Wait {left / 1000:.0f} s, "
+            "or go on without it. Nothing was sent."
+        )
+    text = f"[from agent {ctx.agent.name}] {content}"
+    participants = ctx.participants.wire(ctx.source.audience, ctx.source.trust)
+    if left > 0:
+        schedule = Schedule(
+            *(new_id("sched"), recipient_id, text, ctx.now_ms + left, None, label, None),
+            *(ctx.now_ms, participants),
+        )
+        await messages.put_schedule(ctx.tx, schedule)
+        await ctx.tx.notify("schedule", recipient_id)
+        delayed = replace(
+            message, message_id=delayed_message_id(schedule.id), at_ms=schedule.due_at_ms
+        )
+        await groups.put_agent_message(ctx.tx, delayed)
+        return f"{name} gets it in {left / 1000:.0f} s, since you wrote to it just now."
     item = await messages.put_message(
         ctx.tx,
-        other.id,
-        new_id("msg"),
-        message_wire("user", f"[from agent {ctx.agent.name}] {content}"),
+        recipient_id,
+        message.message_id,
+        message_wire("user", text),
         MessageOrigin(label),
         ctx.now_ms,
-        participants=ctx.participants.wire(ctx.source.audience, ctx.source.trust),
+        participants=participants,
     )
     if item is None:
-        raise ToolError(f"{other.name} has been deleted. Nothing was sent.")
-    return f"Sent to {other.name}, which reads it in its own turn."
+        raise ToolError(f"{name} has been deleted. Nothing was sent.")
+    await groups.put_agent_message(ctx.tx, message)
+    return f"Sent to {name}, which reads it in its own turn."
+
+
+async def stop_loop(
+    tx: Connection,
+    settings: AgentMessageSettings,
+    message: AgentMessage,
+    sender: str,
+    recipient: str,
+) -> str:
+    """Say why an exchange between agents ends here, if it does, and tell the owner once."""
+    count = await groups.count_between(tx, message.thread, message.sender_id, message.recipient_id)
+    cost = settings.max_cost
+    if count >= settings.max_messages:
+        why = f"{sender} and {recipient} have sent each other {count} messages"
+    elif message.depth > settings.max_depth:
+        why = f"{message.depth - 1} messages between agents have led to this one"
+    elif cost is not None and await groups.thread_cost(tx, message.thread) >= cost * 1e9:
+        why = f"the exchange has cost {cost:g} dollars"
+    else:
+        return ""
+    notice_id = f"note_loop_{message.thread.partition('_')[2]}"
+    if not await agents.has_notice(tx, notice_id):
+        text = (
+            f"An exchange between agents was stopped: {why}. {sender} wanted to write to "
+            f"{recipient}. Write to one of them if it shall go on; [agent_messages] has the limits."
+        )
+        notice = Notice(
+            notice_id, message.sender_id, message.turn_id, "agents.loop", text, message.at_ms
+        )
+        await agents.put_notice(tx, notice)
+    return f"Not sent: {why}, the most allowed. The owner has been told, and decides what follows."
 
 
 # -- channels --------------------------------------------------------------------------------------

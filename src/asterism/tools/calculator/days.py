@@ -140,6 +140,8 @@ def place_of_time(text: str) -> int:
 
 def day_facts(text: str, language: str, here: datetime) -> Iterator[str]:
     """Return what a question about days comes to."""
+    if _DAYS_ASKED.search(text) is None and _DAY_ASKED.search(text) is None:
+        return
     today = here.date()
     found = list(
         {named.day: named for named in _named_days(_day_words(text, language), today)}.values()
@@ -318,11 +320,13 @@ def time_facts(text: str, language: str, here: datetime, *, tell_now: bool) -> I
         there = here.astimezone(zone_named(zone))
         yield f"In {name} ({zone}) it is {there:%H:%M} now, {day_in_words(there.date(), language)}"
     clocks = list(_clocks(text))
-    minutes = _minutes(in_plain_english(_CLOCK.sub(" ", text)))
-    if len(clocks) == 2 and not minutes and _LONG_ASKED.search(text):
+    asked_long = _LONG_ASKED.search(text) is not None
+    # To read a duration takes long, and no other question needs it.
+    minutes = _minutes(in_plain_english(_CLOCK.sub(" ", text))) if asked or asked_long else 0
+    if len(clocks) == 2 and not minutes and asked_long:
         first, last = map(_clock_text, clocks)
         yield f"From {first} to {last} it is {_span_text((clocks[1] - clocks[0]) % 1440)}"
-    elif minutes and len(clocks) == 1 and (asked or _LONG_ASKED.search(text)):
+    elif minutes and len(clocks) == 1:
         back = _BACK.search(text) is not None
         moved = (clocks[0] + (-minutes if back else minutes)) % 1440
         sign = "-" if back else "+"
@@ -333,7 +337,7 @@ def time_facts(text: str, language: str, here: datetime, *, tell_now: bool) -> I
         when = "ago it was" if back else "from now it is"
         then = f"{moment:%H:%M}, {day_in_words(moment.date(), language)}"
         yield f"{_span_text(minutes)} {when} {then}"
-    elif len(clocks) == 1 and _LONG_ASKED.search(text) and not places:
+    elif len(clocks) == 1 and asked_long and not places:
         now = here.hour * 60 + here.minute
         left = (clocks[0] - now) % 1440
         yield f"From now ({here:%H:%M}) to {_clock_text(clocks[0])} it is {_span_text(left)}"

@@ -68,8 +68,10 @@ def facts_about(
     if len(message) > _MAX_MESSAGE or not _asks(message):
         return []
     question = _question(message, previous, to_datetime(now, zone_named(zone)))
+    number = re.search(r"\d", question.text)
     found: list[str] = []
-    for rule in _RULES:
+    # Each of the rules works with a number that is told, now or before.
+    for rule in _RULES if number is not None or question.base else ():
         found += (fact for fact in rule(question) if fact not in found)
     converted = [] if asks_for_a_day(question.text) else list(_conversions(question))
     found += converted
@@ -80,7 +82,6 @@ def facts_about(
         *day_facts(question.text, question.language, question.now),
     ]
     # In the order of the questions: a small model answers the first and the last of them.
-    number = re.search(r"\d", question.text)
     if number is not None and place_of_time(question.text) < number.start():
         found, timed = timed, found
     return [*found, *timed][:MAX_FACTS]
@@ -171,6 +172,9 @@ _FUNCTION_WORDS = {
     "pt": "quanto quantos e o de para meu minha dias hoje qual sao que um uma ate horas como eu "
     "voce amanha nao esta onde quando quem da do em na no se me lhe foi era os as com por",
 }
+_WORDS_OF_LANGUAGES = {
+    language: frozenset(words.split()) for language, words in _FUNCTION_WORDS.items()
+}
 
 
 def language_of(text: str, least: int = 1) -> str:
@@ -185,9 +189,7 @@ def language_of(text: str, least: int = 1) -> str:
     if re.search(r"[\u4e00-\u9fff]", text):
         return "zh"
     words = set(re.findall(r"[a-z][a-z-]*", _without_accents(text)))
-    counts = {
-        language: len(words & set(known.split())) for language, known in _FUNCTION_WORDS.items()
-    }
+    counts = {language: len(words & known) for language, known in _WORDS_OF_LANGUAGES.items()}
     best = max(counts, key=lambda language: counts[language])
     return best if counts[best] >= least and counts[best] > counts["en"] else "en"
 
@@ -387,6 +389,8 @@ def _calculated(question: Question) -> Iterator[tuple[str, str]]:
         text = _REFERENCE.sub(question.base, text)
         if (leading := _LEADING_OPERATOR.match(text)) is not None:
             text = f"{question.base} {text[leading.start('operator') :]}"
+    if re.search(r"\d", text) is None:
+        return
     seen: set[str] = set()
     for expression in (*_verb_sums(text), *_infix_sums(text)):
         result = _calculate(expression)
@@ -851,6 +855,8 @@ def _conversions(question: Question) -> Iterator[str]:
     text = re.sub(r"(?<=\d) ?f (in|to) c\b", r" °f \1 °c", text)
     text = re.sub(r"°c\b", "celsius", re.sub(r"°f\b", "fahrenheit", text))
     text = _ONE.sub(" 1 ", text)
+    if re.search(_NUMBER, text) is None:
+        return
     counted: list[tuple[str, Unit]] = []
     wanted: list[Unit] = []
     names = "|".join(

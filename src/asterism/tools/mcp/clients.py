@@ -145,7 +145,7 @@ def failure_reason(connection: McpConnection | None, error: BaseException) -> st
 def failure_text(connection: McpConnection, clause: str) -> str:
     """Return a sentence about a server that cannot be used, with its last words."""
     words = (
-        f" Its last words: {' / '.join(list(connection.stderr_lines)[-3:])}"
+        f" Last output: {' / '.join(list(connection.stderr_lines)[-3:])}"
         if connection.stderr_lines
         else ""
     )

@@ -548,7 +548,7 @@ async def find_sandbox(wanted: Sequence[SandboxKind] = tuple(SandboxKind)[:3]) -
     """Return the first wanted kind of sandbox that is found to work here."""
     faults: list[str] = []
     if sys.platform != "linux":
-        faults.append("programs can be shut in on Linux only")
+        faults.append("programs can be sandboxed on Linux only")
         wanted = [kind for kind in wanted if kind is SandboxKind.UNSANDBOXED]
     _remove_old_control_groups()
     for kind in wanted:

@@ -1,0 +1,1 @@
+"""Groups: patterns that decide which members take a turn, and the runner that carries it out."""

@@ -1,0 +1,500 @@
+"""Clients that mean no good, over real sockets: each is refused, and others are served."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asterism import Asterism
+from asterism.api import connections
+from asterism.api.server import Server, bind
+from asterism.turns import turn as turn_module
+from tests.scenes import open_home
+
+pytestmark = pytest.mark.promise("S5")
+
+
+@dataclass
+class Place:
+    """A served home."""
+
+    home: Asterism
+    port: int
+    token: str
+
+    def head(self, method: str = "GET", path: str = "/api/agents/aria", *more: str) -> bytes:
+        """The head of a request with a token."""
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            f"host: 127.0.0.1:{self.port}",
+            f"authorization: Bearer {self.token}",
+            *more,
+        ]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+    async def send(self, data: bytes) -> "Answer":
+        """Send bytes over a new connection, and return what is answered."""
+        async with asyncio.timeout(120), self.connected() as (reader, writer):
+            writer.write(data)
+            return await answer_on(reader)
+
+    @asynccontextmanager
+    async def connected(
+        self,
+    ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+
+    async def is_alive(self) -> None:
+        """Others are answered."""
+        answer = await self.send(self.head())
+        assert (answer.status, answer.body["name"]) == (200, "aria")
+
+
+@dataclass
+class Answer:
+    """An answer, read."""
+
+    status: int
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.raw)
+
+    def is_problem(self, status: int) -> None:
+        """It is a refusal with a sentence."""
+        assert self.status == status, self
+        assert self.headers["content-type"] == "application/problem+json"
+        assert self.body["status"] == status
+        assert self.body["detail"].endswith(".")
+
+
+async def answer_on(reader: asyncio.StreamReader) -> Answer:
+    """Read one answer."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    while head.startswith("HTTP/1.1 100"):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    status, *lines = head.split("\r\n")
+    headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines if line)}
+    length = headers.get("content-length")
+    raw = await (reader.readexactly(int(length)) if length else reader.read())
+    return Answer(int(status.split()[1]), headers, raw)
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, **options: Any) -> AsyncGenerator[Place, None]:
+    """A home that is served on loopback."""
+    async with open_home(tmp_path, **options) as home:
+        await home.agents.create("aria")
+        token = (await home.tokens.create("test")).secret
+        with bind("127.0.0.1", 0) as socket:
+            async with Server(home, socket, tuple) as server:
+                place = Place(home, int(server.url.rpartition(":")[2]), token)
+                await place.is_alive()
+                yield place
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncGenerator[Place, None]:
+    async with served(tmp_path) as found:
+        yield found
+
+
+# -- those who take their time ---------------------------------------------------------------------
+
+
+async def test_heads_that_never_end_are_given_up(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "HEAD_PATIENCE", 0.3)
+    opened = [await asyncio.open_connection("127.0.0.1", place.port) for _ in range(50)]
+    for number, (_, writer) in enumerate(opened):
+        writer.write(place.head()[: number * 3])  # one of them sends nothing at all
+    await place.is_alive()
+    async with asyncio.timeout(120):
+        for reader, writer in opened:
+            answer = await answer_on(reader)
+            answer.is_problem(408)
+            assert await reader.read() == b""
+            writer.close()
+    await place.is_alive()
+
+
+async def test_a_body_that_drips_is_given_up(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "BODY_PATIENCE", 0.2)
+    head = place.head("POST", "/api/agents/aria/ask", "content-length: 1000")
+    async with place.connected() as (reader, writer), asyncio.timeout(120):
+        writer.write(head + b"{")
+        assert await reader.read() == b""
+    await place.is_alive()
+
+
+async def test_a_slow_but_steady_body_is_taken(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "BODY_PATIENCE", 0.2)
+    monkeypatch.setattr(connections, "MIN_BODY_RATE", 1)
+    body = json.dumps({"text": "hi"}).encode()
+    head = place.head("POST", "/api/agents/aria/ask", f"content-length: {len(body)}")
+    async with place.connected() as (reader, writer), asyncio.timeout(120):
+        writer.write(head)
+        for byte in body:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.02)
+        assert (await answer_on(reader)).status == 200
+
+
+async def test_a_request_in_single_bytes_is_answered(place: Place):
+    async with place.connected() as (reader, writer), asyncio.timeout(120):
+        for byte in place.head():
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert (await answer_on(reader)).status == 200
+
+
+async def test_many_idle_connections_lock_nobody_out(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "max_connections", lambda: 20)
+    opened = [await asyncio.open_connection("127.0.0.1", place.port) for _ in range(200)]
+    async with asyncio.timeout(120):
+        await place.is_alive()
+        answer = await answer_on(opened[0][0])  # whoever has waited for longest had to leave
+        answer.is_problem(503)
+    for _, writer in opened:
+        writer.close()
+    await place.is_alive()
+
+
+async def test_a_watcher_that_never_reads_is_dropped_and_can_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(connections, "READ_PATIENCE", 0.3)
+    monkeypatch.setattr(turn_module, "_KEPT", 64)
+    async with served(tmp_path) as place:
+        aria = await place.home.agents.get("aria")
+        reader, writer = await asyncio.open_connection("127.0.0.1", place.port, limit=1 << 10)
+        writer.write(place.head("GET", "/api/agents/aria/events"))
+        await reader.readuntil(b"\r\n\r\n")
+        hub = place.home.hub
+        async with asyncio.timeout(120):
+            await reader.readuntil(b"\n\n")  # the id to come back with
+            while hub.watched_agents():  # until it is dropped
+                for _ in range(50):
+                    hub.publish(aria.id, "turn_1", "text", {"text": "x" * 10_000})
+                await asyncio.sleep(0.01)
+            seen = await reader.read(1 << 10)
+        writer.close()
+        event_id = re.search(rb"id: (\S+-\d+-\S+)\nevent", seen)
+        assert event_id is not None
+        outcome = await place.home.agents.ask(aria, "What did I miss?")
+        resumed = place.head(
+            "GET", "/api/agents/aria/events", f"last-event-id: {event_id[1].decode()}"
+        )
+        async with place.connected() as (reader, writer), asyncio.timeout(120):
+            writer.write(resumed)
+            found = b""
+            while outcome.turn_id.encode() not in found:
+                piece = await reader.read(1 << 16)
+                assert piece
+                found += piece
+            assert b"event: gap" in found
+        await place.is_alive()
+
+
+# -- too much of something -------------------------------------------------------------------------
+
+
+async def test_too_many_headers(place: Place):
+    (await place.send(place.head("GET", "/api/agents", *["a: b"] * 200))).is_problem(431)
+    await place.is_alive()
+
+
+async def test_headers_that_are_too_large(place: Place):
+    (await place.send(place.head("GET", "/api/agents", f"x: {'a' * 100_000}"))).is_problem(431)
+    never_ending = b"GET / HTTP/1.1\r\nx: " + b"a" * 200_000
+    (await place.send(never_ending)).is_problem(431)
+    await place.is_alive()
+
+
+async def test_an_address_that_is_too_long(place: Place):
+    (await place.send(place.head("GET", "/api/agents/" + "a" * 40_000))).is_problem(414)
+    (await place.send(place.head("GET", "/api/agents?limit=" + "1" * 40_000))).is_problem(414)
+
+
+async def test_a_body_that_is_too_large_is_not_read(place: Place):
+    said = f"content-length: {1 << 30}"
+    answer = await place.send(place.head("POST", "/api/agents/aria/ask", said))
+    answer.is_problem(413)
+    assert answer.headers["connection"] == "close"
+
+
+async def test_who_goes_on_sending_a_refused_body_sees_the_answer(place: Place):
+    head = place.head("POST", "/api/agents/aria/ask", f"content-length: {64 << 20}")
+    async with place.connected() as (reader, writer), asyncio.timeout(120):
+        writer.write(head)
+        for _ in range(64):
+            writer.write(b"x" * (1 << 16))
+            await asyncio.sleep(0)
+        (await answer_on(reader)).is_problem(413)
+
+
+async def test_chunks_without_an_end_are_refused_at_the_limit(place: Place):
+    head = place.head("POST", "/api/agents/aria/ask", "transfer-encoding: chunked")
+    chunk = b"10000\r\n" + b"x" * (1 << 16) + b"\r\n"
+    async with place.connected() as (reader, writer), asyncio.timeout(120):
+        writer.write(head)
+        for _ in range(80):
+            writer.write(chunk)
+            await asyncio.sleep(0)
+        (await answer_on(reader)).is_problem(413)
+
+
+@pytest.mark.parametrize("depth", [90, 500, 1_000, 100_000])
+@pytest.mark.parametrize(
+    "path",
+    ["/api/agents", "/api/agents/aria/ask", "/api/call", "/openai/v1/chat/completions", "/mcp"],
+)
+async def test_deep_json(place: Place, depth: int, path: str):
+    body = b'{"text": "x", "json_schema": {"a": %b%b}}' % (b"[" * depth, b"]" * depth)
+    head = place.head(
+        "POST", path, f"content-length: {len(body)}", "content-type: application/json"
+    )
+    answer = await place.send(head + body)
+    assert answer.status < 500, answer
+    assert depth < 100 or answer.status >= 400, answer
+    await place.is_alive()
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["1e999", "-1e999", "1" * 5_000, "0." + "1" * 5_000, "NaN", "1e-999", "18446744073709551616"],
+)
+async def test_huge_numbers(place: Place, value: str):
+    body = b'{"name": "b", "model": %b, "tools": [%b]}' % (value.encode(), value.encode())
+    head = place.head("POST", "/api/agents", f"content-length: {len(body)}")
+    (await place.send(head + body)).is_problem(400)
+    schema = b'{"text": "x", "json_schema": {"minimum": %b}}' % value.encode()
+    head = place.head("POST", "/api/agents/aria/ask", f"content-length: {len(schema)}")
+    assert (await place.send(head + schema)).status < 500
+
+
+async def test_compressed_bodies_are_not_expanded(place: Place):
+    import gzip
+
+    bomb = gzip.compress(b"0" * (64 << 20))
+    head = place.head(
+        "POST", "/api/agents/aria/ask", f"content-length: {len(bomb)}", "content-encoding: gzip"
+    )
+    (await place.send(head + bomb)).is_problem(415)
+    await place.is_alive()
+
+
+# -- what is not what it seems ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        ("content-length: 5", "content-length: 50"),
+        ("content-length: 5", "transfer-encoding: chunked"),
+        ("transfer-encoding: chunked", "content-length: 5"),
+        ("transfer-encoding: chunked, identity",),
+        ("transfer-encoding: xchunked",),
+        ("content-length: +5",),
+        ("content-length: 5, 6",),
+        ("content-length: -1",),
+        ("content-length: 0x5",),
+    ],
+)
+async def test_a_request_with_two_ends_is_refused(place: Place, framing: tuple[str, ...]):
+    smuggled = b"0\r\n\r\n" + place.head("DELETE")
+    answer = await place.send(place.head("POST", "/api/agents/aria/ask", *framing) + smuggled)
+    assert answer.status in (400, 501), answer
+    answer.is_problem(answer.status)
+    await place.is_alive()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 50 + b"\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /\x00 HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: a\r\nx\x00y: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: a\r\nx: a\x00b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost : a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: a\r\n x: folded\r\n\tmore\r\nhost: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_what_is_not_http(place: Place, raw: bytes):
+    (await place.send(raw)).is_problem(400)
+    await place.is_alive()
+
+
+@pytest.mark.parametrize("raw", [b"GET / HTTP/9.9\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
+async def test_other_versions_of_http(place: Place, raw: bytes):
+    (await place.send(raw)).is_problem(505)
+    await place.is_alive()
+
+
+async def test_broken_chunks_in_the_middle_of_a_request(place: Place):
+    head = place.head("POST", "/api/agents/aria/ask", "transfer-encoding: chunked")
+    (await place.send(head + b"5\r\nhello\r\nzz\r\n")).is_problem(400)
+    await place.is_alive()
+
+
+async def test_other_names_are_refused(place: Place):
+    for host in ("evil.example", f"evil.example:{place.port}", "127.0.0.1.evil.example", "a b"):
+        raw = place.head().replace(b"host: 127.0.0.1", b"host: " + host.encode(), 1)
+        answer = await place.send(raw)
+        assert answer.status in (400, 421), answer
+    for path in ("/health", "/metrics", "/api/docs", "/api/openapi.json", "/mcp", "/nothing"):
+        raw = f"GET {path} HTTP/1.1\r\nhost: evil.example:{place.port}\r\n\r\n".encode()
+        (await place.send(raw)).is_problem(421)
+    for host in ("localhost", "LOCALHOST", "[::1]", "aria.localhost", "127.0.0.1.", "localhost."):
+        raw = f"GET /health HTTP/1.1\r\nhost: {host}:{place.port}\r\n\r\n".encode()
+        assert (await place.send(raw)).status == 200, host
+
+
+async def test_names_of_the_configuration_are_allowed(tmp_path: Path):
+    settings = {"api": {"hosts": ["home.example.org"]}}
+    async with served(tmp_path, settings=settings) as place:
+        raw = b"GET /health HTTP/1.1\r\nhost: home.example.org\r\n\r\n"
+        assert (await place.send(raw)).status == 200
+        (await place.send(raw.replace(b"home.", b"evil."))).is_problem(421)
+
+
+async def test_whole_addresses_and_old_versions(place: Place):
+    absolute = place.head("GET", f"http://127.0.0.1:{place.port}/api/agents/aria")
+    assert (await place.send(absolute)).body["name"] == "aria"
+    (await place.send(place.head("GET", "http://evil.example/api/agents/aria"))).is_problem(421)
+    old = place.head().replace(b"HTTP/1.1", b"HTTP/1.0")
+    async with place.connected() as (reader, writer), asyncio.timeout(120):
+        writer.write(old)
+        assert (await answer_on(reader)).status == 200
+        assert await reader.read() == b""
+    assert (await place.send(b"GET /health HTTP/1.0\r\n\r\n")).status == 200
+
+
+async def test_a_websocket_is_not_opened(place: Place):
+    upgrade = ("connection: upgrade", "upgrade: websocket", "sec-websocket-version: 13")
+    key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ=="
+    answer = await place.send(place.head("GET", "/api/agents/aria", *upgrade, key))
+    assert answer.status == 200
+    await place.is_alive()
+
+
+async def test_who_waits_for_a_word_before_the_body_gets_it(place: Place):
+    body = b'{"text": "hi"}'
+    expect = "expect: 100-continue"
+    head = place.head("POST", "/api/agents/aria/ask", f"content-length: {len(body)}", expect)
+    async with place.connected() as (reader, writer), asyncio.timeout(120):
+        writer.write(head)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+        writer.write(body)
+        assert (await answer_on(reader)).status == 200
+    large = place.head("POST", "/api/agents/aria/ask", f"content-length: {1 << 30}", expect)
+    async with place.connected() as (reader, writer), asyncio.timeout(120):
+        writer.write(large)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 413 ")
+
+
+async def test_pages_of_other_origins_get_no_leave(place: Place):
+    asked = ("origin: https://evil.example", "access-control-request-method: GET")
+    for method in ("OPTIONS", "GET"):
+        answer = await place.send(place.head(method, "/api/agents/aria", *asked))
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    preflight = (
+        f"OPTIONS /api/agents HTTP/1.1\r\nhost: 127.0.0.1:{place.port}\r\n"
+        "origin: null\r\naccess-control-request-method: POST\r\n\r\n"
+    )
+    answer = await place.send(preflight.encode())
+    assert answer.status == 401
+    assert "access-control-allow-origin" not in answer.headers
+
+
+# -- names and texts -------------------------------------------------------------------------------
+
+_NASTY = [
+    "..%2F..%2Fescape.txt",
+    "..%5C..%5Cescape.txt",
+    "%2E%2E",
+    "%00.txt",
+    "a%00b.txt",
+    "%2Fetc%2Fpasswd",
+    "C%3A%5Cescape.txt",
+    "%ff%fe.txt",
+    "a" * 300,
+    "%0d%0aset-cookie%3A+x%3D1.txt",
+    "CON%20",
+    ".",
+    "~",
+]
+
+
+def files_in(place: Path) -> set[Path]:
+    return {path for path in place.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", _NASTY)
+async def test_no_file_name_leads_elsewhere(place: Place, tmp_path: Path, name: str):
+    before = files_in(tmp_path)
+    head = place.head("PUT", f"/api/sources/papers/files/{name}", "content-length: 5")
+    answer = await place.send(head + b"hello")
+    assert answer.status < 500
+    assert "set-cookie" not in answer.headers
+    boundary = f'--b\r\ncontent-disposition: form-data; name="f"; filename="{name}"\r\n\r\n'
+    form = (boundary.replace("%2F", "/").replace("%5C", "\\") + "hello\r\n--b--\r\n").encode()
+    kind = "content-type: multipart/form-data; boundary=b"
+    head = place.head("POST", "/api/sources/forms/files", f"content-length: {len(form)}", kind)
+    assert (await place.send(head + form)).status < 500
+    for path in files_in(tmp_path) - before:
+        assert "uploads" in path.parts or path.name.startswith("asterism.db"), path
+
+
+@pytest.mark.parametrize("part", ["%00", "%ff", "%ED%A0%80", "\\u0000", "\\ud800", "%F0%9F%92%A9"])
+async def test_odd_characters_everywhere(place: Place, part: str):
+    paths = [
+        f"/api/agents/{part}",
+        f"/api/agents?cursor={part}",
+        f"/api/turns?agent={part}",
+        f"/api/turns/{part}",
+        f"/api/search?q={part}",
+        f"/api/audit?actor={part}",
+        f"/api/audit/{part}",
+        f"/api/sources/{part}/documents?cursor={part}",
+        f"/api/agents/aria/blocks/{part}",
+        f"/openai/v1/models/{part}",
+    ]
+    for path in paths:
+        answer = await place.send(place.head("GET", path))
+        assert answer.status < 500, (path, answer)
+    text = part if part.startswith("\\") else part.replace("%", "\\u00")
+    body = json.dumps({"name": "NAME", "text": "NAME"}).replace("NAME", text).encode()
+    for path in (
+        "/api/agents",
+        "/api/agents/aria/ask",
+        "/api/people",
+        "/api/tokens",
+        "/api/config/check",
+    ):
+        head = place.head("POST", path, f"content-length: {len(body)}")
+        assert (await place.send(head + body)).status < 500, path
+    for name in ("idempotency-key", "if-match", "last-event-id", "x-api-key", "accept"):
+        answer = await place.send(place.head("GET", "/api/agents/aria", f"{name}: {part}\xff"))
+        assert answer.status < 500, name
+
+
+async def test_the_same_key_twice(place: Place):
+    body = b'{"name": "first", "name": "second"}'
+    head = place.head("POST", "/api/agents", f"content-length: {len(body)}")
+    answer = await place.send(head + body)
+    assert (answer.status, answer.body["name"]) == (201, "second")
