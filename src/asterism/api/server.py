@@ -329,7 +329,7 @@ def rest_application() -> Router:
         return Response((await asyncio.to_thread(_documentation))[0], 200, {}, JSON)
 
     async def docs(_: Request) -> HTMLResponse:
-        _, shown = await asyncio.to_thread(_documentation)
+        shown = (await asyncio.to_thread(_documentation))[1]
         return HTMLResponse(shown, headers={"content-security-policy": _DOCS_POLICY})
 
     routes: list[BaseRoute] = [

@@ -404,7 +404,7 @@ class Turn:
 
         Args:
             live: The agent, which sees the context of those who are present.
-            means: What turns work with.
+            services: What turns work with.
             item: What opens the turn, or the decision that it goes on with.
             record: The turn as the store knows it.
             entries: What the journal has of it.
