@@ -21,7 +21,7 @@ import httpx
 
 from asterism import Asterism
 from asterism.api.endpoints import EVENTS, OPEN, ApiEndpoint
-from asterism.api.rest import ENDPOINTS
+from asterism.api.routes import ENDPOINTS
 from asterism.api.server import HttpApplication
 from asterism.app.home import Home
 from asterism.client import RemoteAgent

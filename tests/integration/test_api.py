@@ -15,9 +15,10 @@ import pytest
 from starlette.requests import Request
 
 from asterism import Asterism
+from asterism.api import routes
 from asterism.api.endpoints import JSON, OPEN, ApiEndpoint, call_of
 from asterism.api.openapi import document
-from asterism.api.rest import ENDPOINTS
+from asterism.api.routes import ENDPOINTS
 from asterism.api.server import Server, bind
 from asterism.app.session import OWN_VERBS
 from asterism.errors import (
@@ -408,6 +409,27 @@ async def test_every_endpoint_names_a_verb_that_there_is(tmp_path: Path):
     async with open_home(tmp_path) as home:
         unknown = [one.path for one in ENDPOINTS if home.find_verb(one.verb) is None]
     assert unknown == ["/login"]
+
+
+def test_every_module_of_routes_is_served_in_the_order_of_paths():
+    modules = {path.stem for path in Path(routes.__file__).parent.glob("*.py")} - {"__init__"}
+    assert {one.run.__module__.rpartition(".")[2] for one in ENDPOINTS} == modules
+    # So a part that is written out is matched before a parameter in its place.
+    assert [one.path for one in ENDPOINTS] == sorted(one.path for one in ENDPOINTS)
+    assert len({(one.method, one.path) for one in ENDPOINTS}) == len(ENDPOINTS)
+
+
+@pytest.mark.promise("X1")
+async def test_a_refusal_names_what_it_is_about(tmp_path: Path):
+    async with open_home(tmp_path) as home:
+        eve = await home.people.create("eve", roles=["viewer"])
+        token = await home.tokens.create("hers", role="viewer", person=eve.name)
+        theirs = await home.authenticate(token.secret)
+        about = r"group\.create \(group 'ring'\)"
+        with pytest.raises(NotAllowed, match=about):
+            await theirs.groups.create("ring")
+        with pytest.raises(NotAllowed, match=about):
+            await theirs.groups.create(name="ring")
 
 
 @pytest.mark.promise("S5")

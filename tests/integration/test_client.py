@@ -12,7 +12,7 @@ import pytest
 
 from asterism import Asterism, ToolContext, tool
 from asterism.api.openapi import document
-from asterism.api.rest import ENDPOINTS
+from asterism.api.routes import ENDPOINTS
 from asterism.app.agents import Agent
 from asterism.app.home import nouns
 from asterism.client import HOME, STREAMS, SYNC

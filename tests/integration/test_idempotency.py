@@ -13,7 +13,7 @@ import pytest
 
 from asterism import Asterism
 from asterism.api.endpoints import EVENTS
-from asterism.api.rest import ENDPOINTS
+from asterism.api.routes import ENDPOINTS
 from asterism.api.server import HttpApplication
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.responses import Response, StreamingResponse
 
 from asterism.errors import (
@@ -36,6 +36,8 @@ from asterism.errors import (
     TooManyAttempts,
 )
 from asterism.records import dataclass
+from asterism.turns.turn import id_at
+from asterism.types.agents import now_ms
 from asterism.views import problem, problem_of, view
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ PROBLEM = "application/problem+json"
 EVENTS = "text/event-stream"
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Body(BaseModel):
@@ -66,23 +69,13 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    def values(self, *without: str) -> dict[str, Any]:
+        """Return its fields as a verb takes them that names its parameters the same.
 
-class Paging(Body):
-    """Which part of a list is wanted."""
-
-    limit: int = Field(50, ge=1, le=500, description="How many items at most.")
-    cursor: str | None = Field(
-        None, pattern=r"^[0-9]{1,9}$", description="`next` of the page before."
-    )
-
-
-class PositionPaging(Body):
-    """Which part of a list is wanted that grows while somebody reads it."""
-
-    limit: int = Field(50, ge=1, le=500, description="How many items at most.")
-    cursor: str | None = Field(
-        None, min_length=1, max_length=400, description="`next` of the page before."
-    )
+        Args:
+            without: Fields that the verb takes in another way.
+        """
+        return {name: value for name, value in self if name not in without}
 
 
 class NoQuery(Body):
@@ -133,7 +126,8 @@ class ApiEndpoint:
     """Whether what it does is recognised by the key, so that it can be run again."""
 
 
-ENDPOINTS: list[ApiEndpoint] = []
+DECLARED: list[ApiEndpoint] = []
+"""What `endpoint` was told so far; all of them, in order, are `asterism.api.routes.ENDPOINTS`."""
 
 
 def endpoint(
@@ -161,7 +155,7 @@ def endpoint(
         summary = (run.__doc__ or "").strip().partition("\n")[0]
         tag = path.strip("/").split("/")[0].partition("{")[0] or "home"
         code = status or (200 if answer is not None or media != JSON else 204)
-        ENDPOINTS.append(
+        DECLARED.append(
             ApiEndpoint(
                 *(method, path, verb, run, summary, tag, query, body, answer),
                 *(code, edits, conditional, media, upload),
@@ -296,18 +290,25 @@ def is_conditional(call: ApiCall) -> bool:
     return wanted is not None and wanted.strip() != "*"
 
 
-def check_unchanged(call: ApiCall, shape: Any) -> None:
-    """Raise `Changed` if the request was made for another state than this."""
+def expected_state(call: ApiCall, now: T, shape: Any) -> T | None:
+    """Return what must still be so when a change is written; None if any state will do.
+
+    Args:
+        call: The request; `Changed` is raised if its If-Match is for another state than this.
+        now: What tells the verb this state from others, such as a version.
+        shape: The state as it is shown, of which the ETag is made.
+    """
     wanted = call.header("if-match")
     if wanted is None or not is_conditional(call):
-        return
-    now = etag_of(view(shape))
-    if now not in (tag.strip() for tag in wanted.split(",")):
+        return None
+    tag = etag_of(view(shape))
+    if tag not in (each.strip() for each in wanted.split(",")):
         raise Changed(
-            f"It was changed since you read it: its ETag is {now}, and If-Match says "
+            f"It was changed since you read it: its ETag is {tag}, and If-Match says "
             f"{wanted[:80]}. Read it again, apply your change to that and send it with the new "
             "ETag. Nothing was changed."
         )
+    return now
 
 
 class EventStream(StreamingResponse):
@@ -438,6 +439,19 @@ def fault_answer(request_id: str) -> Response:
     return Response(
         orjson.dumps({**shape, "status": 500, "instance": request_id}), 500, {}, PROBLEM
     )
+
+
+async def events_since(
+    call: ApiCall, watch: Callable[..., AsyncGenerator[Any, None]]
+) -> AsyncGenerator[bytes, None]:
+    """Return signals as server-sent events, from Last-Event-ID on.
+
+    Args:
+        call: The request.
+        watch: Returns the signals; `after` is the id of the last one that was seen.
+    """
+    after = call.header("last-event-id")
+    return await events_of(watch(after=after), first_id="" if after else id_at(now_ms()))
 
 
 async def events_of(

@@ -42,7 +42,7 @@ from asterism.api.limits import ANSWER_HEADERS, Limiter, Origins, RateLimit
 from asterism.api.openai import OpenAIErrors, openai_routes
 from asterism.api.openapi import document, page
 from asterism.api.requests import EndedRequests, ObservedRequests, ServerStop
-from asterism.api.rest import ENDPOINTS
+from asterism.api.routes import ENDPOINTS
 from asterism.api.tls import TlsFiles, check_exposed, tls_of
 from asterism.errors import AsterismError, BadRequest, Conflict, InvalidInput
 from asterism.store.database import end_tasks
@@ -369,7 +369,7 @@ def _handler(methods: Mapping[str, ApiEndpoint]) -> Callable[[Request], Awaitabl
         own = request_id(request)
         try:
             call = await call_of(request, one)
-            if one.upload or one.media == EVENTS:  # before any of it is read, or answered
+            if one.upload or one.media != JSON:  # before any of it is read, or answered
                 await call.home.check_verb(one.verb)
             if one.media == EVENTS and request.method == "HEAD":
                 return Response(None, one.status, {}, EVENTS)

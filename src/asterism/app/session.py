@@ -530,7 +530,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
         @functools.wraps(method)
         async def streamed(self: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
             arguments.check(args, kwargs)
-            await self._session.allow(act, verb, noun, args)
+            await self._session.allow(act, verb, noun, arguments.first(args, kwargs))
             try:
                 async with aclosing(method(self, *args, **kwargs)) as stream:
                     async for item in stream:
@@ -547,7 +547,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
             arguments.check(args, kwargs)
             session: Session = self._session
             if session.limits is not None or session.is_guest or not session.is_owner:
-                await session.allow(act, verb, noun, args)
+                await session.allow(act, verb, noun, arguments.first(args, kwargs))
             try:
                 return await method(self, *args, **kwargs)
             except AsterismError as error:
@@ -560,7 +560,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
         @functools.wraps(method)
         def called(self: Any, *args: Any, **kwargs: Any) -> Any:
             arguments.check(args, kwargs)
-            self._session.check(act, verb, noun, args)
+            self._session.check(act, verb, noun, arguments.first(args, kwargs))
             try:
                 return method(self, *args, **kwargs)
             except AsterismError as error:
@@ -604,6 +604,10 @@ class Arguments:
         self._names = list(inspect.signature(method).parameters)[1:]
         self._declared: dict[str, tuple[Fits | None, str]] | None = None
         """By name, what a value must fulfil, and the type as it is written."""
+
+    def first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Return what a call is about, its first argument, also where it is given by its name."""
+        return args[:1] or [kwargs[name] for name in self._names[:1] if name in kwargs]
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless all arguments are valid. Python counts them."""
