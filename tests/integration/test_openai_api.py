@@ -5,6 +5,7 @@ import base64
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,7 +15,19 @@ from pydantic import BaseModel
 
 from asterism import Asterism, Limits, ToolEffect, tool
 from asterism.app.home import Home
-from asterism.errors import ModelUnavailable
+from asterism.errors import (
+    AsterismError,
+    BudgetReached,
+    Changed,
+    ConfigError,
+    Conflict,
+    InvalidInput,
+    ModelUnavailable,
+    NotAllowed,
+    NotFound,
+    RequestTooLarge,
+    StoreFull,
+)
 from asterism.permissions import Actor
 from asterism.ports import Emit, Judgement, JudgementKind, ModelRequest, TurnView
 from asterism.testing.clock import ManualClock
@@ -24,7 +37,7 @@ from asterism.types.agents import Trust
 from asterism.types.turns import Call, Reply, TurnState, Usage
 from tests.conformance.memory_scene import ENGINES
 from tests.scenes import calls, heard, open_home, until
-from tests.servers.openai_api import served
+from tests.servers.openai_api import PLACE, application, served
 
 pytestmark = pytest.mark.promise("A3")
 
@@ -688,6 +701,37 @@ async def test_a_stream_begins_while_the_agent_is_busy_with_another_message(tmp_
         assert text.startswith(": the turn is under way\n\ndata: ")
         assert text.endswith("data: [DONE]\n\n")
         assert (await home.turns.wait(busy)).text == "First."
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (InvalidInput("No."), 400, "invalid_request_error"),
+        (ConfigError("No."), 400, "invalid_request_error"),
+        (RequestTooLarge("No."), 413, "invalid_request_error"),
+        (NotAllowed("No."), 403, "permission_error"),
+        (NotFound("No."), 404, "invalid_request_error"),
+        (Conflict("No."), 409, "invalid_request_error"),
+        (Changed("No."), 409, "invalid_request_error"),
+        (BudgetReached("No."), 429, "insufficient_quota"),
+        (StoreFull("No."), 503, "server_error"),
+        (ModelUnavailable("No."), 500, "server_error"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, AsterismError) else "",
+)
+async def test_each_error_has_a_status_that_clients_of_openai_know(
+    error: AsterismError, status: int, kind: str
+):
+    async def fail() -> None:
+        raise error
+
+    home: Any = SimpleNamespace(agents=SimpleNamespace(list=fail))
+    transport = httpx.ASGITransport(application(home))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        answer = await client.get(f"{PLACE}/models")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
+    assert answer.json()["error"]["code"] == error.code
+    assert answer.headers["x-should-retry"] == ("true" if status == 503 else "false")
 
 
 async def test_what_would_mean_something_else_is_refused(tmp_path: Path):

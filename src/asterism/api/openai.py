@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from asterism.api.endpoints import EventStream, read_body
+from asterism.api.endpoints import EVENTS, JSON, PROBLEM, EventStream, read_body, status_of
 from asterism.api.openai_answers import (
     WAITS,
     ChatStream,
@@ -47,12 +47,9 @@ from asterism.api.openai_requests import (
 )
 from asterism.errors import (
     AsterismError,
-    BudgetReached,
     Conflict,
-    InvalidInput,
     NotAllowed,
     NotFound,
-    RequestTooLarge,
     StoreUnavailable,
 )
 from asterism.records import dataclass
@@ -137,29 +134,30 @@ class _NoModel(NotFound):
     """There is no agent of that name."""
 
 
-_STATUSES: tuple[tuple[type[AsterismError], int, str], ...] = (
-    (RequestTooLarge, 413, "invalid_request_error"),
-    (InvalidInput, 400, "invalid_request_error"),
-    (NotAllowed, 403, "permission_error"),
-    (NotFound, 404, "invalid_request_error"),
-    (Conflict, 409, "invalid_request_error"),
-    (BudgetReached, 429, "insufficient_quota"),
-    (StoreUnavailable, 503, "server_error"),
-)
+_STATUSES = {402: 429, 412: 409, 422: 400}
+"""The status in OpenAI's API, where it has another one than the REST API."""
+_KINDS = {402: "insufficient_quota", 403: "permission_error", 429: "requests"}
+"""What OpenAI calls a problem, by its status in the REST API, where it has a name of its own."""
+
+
+def _kind(status: int) -> str:
+    """Return what OpenAI calls a problem that has a status in the REST API."""
+    return _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
 
 def _error(error: AsterismError) -> tuple[int, Shape]:
     """Return the status and the body of an error, as OpenAI sends them."""
-    status, kind = next(
-        ((status, kind) for known, status, kind in _STATUSES if isinstance(error, known)),
-        (500, "server_error"),
-    )
+    status = status_of(error)
     code = "model_not_found" if isinstance(error, _NoModel) else error.code
     param = "model" if isinstance(error, _NoModel) else None
     if isinstance(error, UnacceptableField):
         param, code = error.param, error.error_code or code
-    message = redact(error.message)
-    return status, {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    shape = _error_shape(redact(error.message), _kind(status), code, param)
+    return _STATUSES.get(status, status), shape
+
+
+def _error_shape(message: str, kind: str, code: str | None, param: str | None = None) -> Shape:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def _fault(request_id: str) -> Shape:
@@ -168,7 +166,7 @@ def _fault(request_id: str) -> Shape:
         "Something went wrong that should not, and nothing that was confirmed is lost. The log "
         f"has it under request {request_id}."
     )
-    return {"error": {"message": message, "type": "server_error", "param": None, "code": "error"}}
+    return _error_shape(message, "server_error", "error")
 
 
 def _error_response(error: AsterismError) -> JSONResponse:
@@ -198,7 +196,7 @@ class OpenAIErrors:
             nonlocal begun, body
             if message["type"] == "http.response.start":
                 kind = dict(message["headers"]).get(b"content-type", b"")
-                if kind.startswith(_PROBLEM):
+                if kind.startswith(PROBLEM.encode()):
                     begun = message
                     return
             elif begun is not None and message["type"] == "http.response.body":
@@ -212,7 +210,7 @@ class OpenAIErrors:
                     if name not in (b"content-type", b"content-length")
                 ]
                 length = str(len(said)).encode()
-                headers += [(b"content-type", b"application/json"), (b"content-length", length)]
+                headers += [(b"content-type", JSON.encode()), (b"content-length", length)]
                 await send({**begun, "headers": headers})
                 message = {"type": "http.response.body", "body": said}
             await send(message)
@@ -220,20 +218,13 @@ class OpenAIErrors:
         await self._app(scope, receive, send_translated)
 
 
-_PROBLEM = b"application/problem+json"
-_PROBLEM_KINDS = {
-    401: ("invalid_request_error", "invalid_api_key"),
-    429: ("requests", "rate_limit_exceeded"),
-}
+_PROBLEM_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
 def _error_of_problem(problem: Shape, status: int) -> Shape:
     """Return a problem as OpenAI would tell it."""
-    kind, code = _PROBLEM_KINDS.get(
-        status, ("server_error" if status >= 500 else "invalid_request_error", problem["type"])
-    )
     message = problem.get("detail") or problem["title"]
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    return _error_shape(message, _kind(status), _PROBLEM_CODES.get(status, problem["type"]))
 
 
 async def _nothing_there(request: Request) -> Response:
@@ -556,7 +547,7 @@ async def _streamed(
     own = getattr(request.state, "request_id", "")
     pieces = _events(request.state.home, model, turn.part, feed, first, events, own)
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    return EventStream(pieces, 200, headers, "text/event-stream")
+    return EventStream(pieces, 200, headers, EVENTS)
 
 
 class _Feed:
@@ -741,10 +732,5 @@ async def _delete_response(request: Request) -> Response:
         'agent\'s memory. "asterism memory forget" makes an agent forget something. Nothing was '
         "deleted."
     )
-    error = {
-        "message": message,
-        "type": "invalid_request_error",
-        "param": None,
-        "code": "method_not_allowed",
-    }
-    return JSONResponse({"error": error}, 405, {"allow": "GET", "x-should-retry": "false"})
+    shape = _error_shape(message, "invalid_request_error", "method_not_allowed")
+    return JSONResponse(shape, 405, {"allow": "GET", "x-should-retry": "false"})
