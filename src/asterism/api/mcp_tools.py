@@ -20,12 +20,15 @@ from asterism.memory.blocks import SHARED_BY_ALL, VisibleBlock
 from asterism.records import dataclass
 from asterism.times import iso_text, read_range
 from asterism.types.agents import AgentRecord, new_id
+from asterism.types.groups import GroupRecord
 from asterism.types.memory import Append, Block, BlockWrite, Replace, SetText
 from asterism.types.turns import Message, Signal, TurnState
 from asterism.views import agent_names
 
 if TYPE_CHECKING:
     from asterism.app import Asterism
+    from asterism.app.agents import Agents
+    from asterism.app.groups import Groups
     from asterism.types.permissions import ApprovalRecord
     from asterism.types.search import Hit
 
@@ -359,28 +362,10 @@ async def _list_agents(scope: ToolScope, _: _ListAgents, __: Report) -> _AgentsS
 
 async def _chat(scope: ToolScope, arguments: _Chat, report: Report) -> _AnswerShape:
     agent = await scope.agent(arguments.agent)
-    _check_message(arguments.message)
-    external_id = arguments.external_id or new_id("mcp")
-    # Of this agent alone, and of none that another door has chosen.
-    key = f"mcp:{agent.id}:{external_id}"
-    async with aclosing(
-        scope.home.agents.stream(agent.id, arguments.message, external_id=key)
-    ) as signals:
-        last = await _follow(signals, agent.name, report, arguments.wait_seconds)
-    if last is None:
-        # It goes on without us: the same id tells which turn it is.
-        receipt = await scope.home.agents.send(agent.id, arguments.message, external_id=key)
-        state, text, turn_id = "working", "", receipt.turn_id
-    else:
-        state, text, turn_id = last.data["state"], last.data["text"], last.turn_id
-    return _AnswerShape(
-        agent=agent.name,
-        state=state,
-        text=text,
-        external_id=external_id,
-        turn_id=turn_id,
-        approvals=await _questions_of(scope, turn_id) if state == TurnState.PARKED else [],
-    )
+    answer = await _ask(scope.home.agents, agent, arguments, report)
+    if answer.state == TurnState.PARKED:
+        answer.approvals = await _questions_of(scope, answer.turn_id)
+    return answer
 
 
 async def _send_to_group(scope: ToolScope, arguments: _SendToGroup, report: Report) -> _AnswerShape:
@@ -391,20 +376,30 @@ async def _send_to_group(scope: ToolScope, arguments: _SendToGroup, report: Repo
             f"Only some agents are offered here, and {group.name} has other members. Use "
             "chat_with_agent. Nothing was sent."
         )
+    return await _ask(scope.home.groups, group, arguments, report)
+
+
+async def _ask(
+    verbs: Agents | Groups,
+    asked: AgentRecord | GroupRecord,
+    arguments: _Chat | _SendToGroup,
+    report: Report,
+) -> _AnswerShape:
+    """Hand in a message to an agent or a group, and follow its turn for as long as is wanted."""
     _check_message(arguments.message)
     external_id = arguments.external_id or new_id("mcp")
-    key = f"mcp:{group.id}:{external_id}"
-    async with aclosing(
-        scope.home.groups.stream(group.name, arguments.message, external_id=key)
-    ) as signals:
-        last = await _follow(signals, group.name, report, arguments.wait_seconds)
+    # Of this agent or group alone, and of none that another door has chosen.
+    key = f"mcp:{asked.id}:{external_id}"
+    async with aclosing(verbs.stream(asked.id, arguments.message, external_id=key)) as signals:
+        last = await _follow(signals, asked.name, report, arguments.wait_seconds)
     if last is None:
-        receipt = await scope.home.groups.send(group.name, arguments.message, external_id=key)
+        # It goes on without us: the same id tells which turn it is.
+        receipt = await verbs.send(asked.id, arguments.message, external_id=key)
         state, text, turn_id = "working", "", receipt.turn_id
     else:
         state, text, turn_id = last.data["state"], last.data["text"], last.turn_id
     return _AnswerShape(
-        agent=group.name,
+        agent=asked.name,
         state=state,
         text=text,
         external_id=external_id,

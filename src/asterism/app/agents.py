@@ -485,19 +485,14 @@ class Agents:
 
     async def clone(self, agent: AgentRecord | str, name: str) -> Agent:
         """Make another agent with the same past and memory; what is under way stays where it is."""
-        from asterism.memory.gate.copies import fork_memory
-
         now = await self._session.agent(agent)
-        new = new_record(self._engine, self._session, name, now.model, now.system, None, now.limits)
-        copy = replace(new, tools=now.tools, rules=now.rules)
+        copy = copied_record(self._engine, self._session, now, name)
 
         async def work(tx: Connection) -> bool:
-            await check_quota(self._engine, tx)
-            if not await agents.create(tx, copy):
-                return False
-            await journal.copy_before(tx, now.id, await journal.end_of_past(tx, now.id), copy.id)
             writer = await self._session.writer(tx, "clone", f"a copy of {now.name}")
-            await fork_memory(tx, writer, now.id, copy.id)
+            end = await journal.end_of_past(tx, now.id)
+            if not await create_copy(tx, self._engine, writer, now, copy, end):
+                return False
             await self._note(tx, "agent.cloned", copy, of=now.name)
             return True
 
@@ -830,6 +825,43 @@ def new_record(
         tools=_checked_tools(engine, tools),
         limits=limits or Limits(**engine.settings.limits.model_dump()),
     )
+
+
+def copied_record(
+    engine: Engine,
+    session: Session,
+    origin: AgentRecord,
+    name: str,
+    model: str | None = None,
+    system: str | None = None,
+) -> AgentRecord:
+    """Return another agent with the settings, the tools and the rules of one."""
+    text = origin.system if system is None else system
+    new = new_record(engine, session, name, model or origin.model, text, None, origin.limits)
+    return replace(new, tools=origin.tools, rules=origin.rules)
+
+
+async def create_copy(
+    tx: Connection,
+    engine: Engine,
+    writer: Writer,
+    origin: AgentRecord,
+    copy: AgentRecord,
+    before: int,
+    moment: int | None = None,
+) -> bool:
+    """Create a copy of an agent with its past and its memory; False if its name is taken.
+
+    It gets the journal up to the entry `before`, and memory as it was at `moment`; None: as it is.
+    """
+    from asterism.memory.gate.copies import fork_memory
+
+    await check_quota(engine, tx)
+    if not await agents.create(tx, copy):
+        return False
+    await journal.copy_before(tx, origin.id, before, copy.id)
+    await fork_memory(tx, writer, origin.id, copy.id, moment=moment)
+    return True
 
 
 async def check_quota(engine: Engine, tx: Connection) -> None:

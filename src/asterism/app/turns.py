@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from asterism.app.agents import Agent, Agents, check_quota, new_record
+from asterism.app.agents import Agent, Agents, copied_record, create_copy
 from asterism.app.engine import Engine
 from asterism.app.replay import replay_tape
 from asterism.app.session import (
@@ -357,33 +357,20 @@ class Turns:
 
         The copy has the memory of that time: blocks, passages and how they were shared.
         """
-        from asterism.memory.gate.copies import fork_memory
-
         record, entries = await self.get(turn_id)
         await self._refuse_group(record, "forked", "fork")
         origin = await self._session.database.read(lambda tx: agents.by_id(tx, record.agent_id))
         assert origin is not None
-        copy = replace(
-            new_record(
-                self._engine,
-                self._session,
-                name or f"{origin.name}-{turn_id[-6:]}",
-                model or origin.model,
-                origin.system if system is None else system,
-                None,
-                origin.limits,
-            ),
-            tools=origin.tools,
-            rules=origin.rules,
-        )
+        new_name = name or f"{origin.name}-{turn_id[-6:]}"
+        copy = copied_record(self._engine, self._session, origin, new_name, model, system)
 
         async def work(tx: Connection) -> bool:
-            await check_quota(self._engine, tx)
-            if not await agents.create(tx, copy):
-                return False
-            await journal.copy_before(tx, origin.id, record.first_seq, copy.id)
             writer = await self._session.writer(tx, "fork", f"as it stood before {turn_id}")
-            await fork_memory(tx, writer, origin.id, copy.id, moment=record.opened_at_ms - 1)
+            moment = record.opened_at_ms - 1
+            if not await create_copy(
+                tx, self._engine, writer, origin, copy, record.first_seq, moment
+            ):
+                return False
             of = {"what": copy.name, "of": origin.name}
             await note(
                 tx, self._session, "agent.forked", by="api", agent_id=copy.id, turn_id=turn_id, **of
