@@ -411,6 +411,20 @@ async def test_every_endpoint_names_a_verb_that_there_is(tmp_path: Path):
     assert unknown == ["/login"]
 
 
+async def test_an_edit_that_archives_a_block_returns_it_once(tmp_path: Path):
+    async with open_home(tmp_path) as home, api_client(home) as client:
+        await home.agents.create("aria")
+        path, edit = "/api/agents/aria/blocks/human", {"operation": "retire"}
+        version = (await client.get(path)).json()["version"]
+        key = {"idempotency-key": "k-1"}
+        retired = await client.post(f"{path}/edits", json=edit, headers=key)
+        assert (retired.status_code, retired.json()["name"]) == (200, "human")
+        assert retired.json()["version"] == version + 1
+        assert (await client.get(path)).status_code == 404
+        again = await client.post(f"{path}/edits", json=edit, headers=key)
+        assert (again.status_code, again.content) == (200, retired.content)
+
+
 def test_every_module_of_routes_is_served_in_the_order_of_paths():
     modules = {path.stem for path in Path(routes.__file__).parent.glob("*.py")} - {"__init__"}
     assert {one.run.__module__.rpartition(".")[2] for one in ENDPOINTS} == modules

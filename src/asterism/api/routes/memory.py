@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -22,7 +23,6 @@ from asterism.api.fields import (
     whole_list,
 )
 from asterism.api.shapes import ANY, Shape, list_of
-from asterism.errors import NotFound
 from asterism.memory.forgetting import ForgetReceipt, Forgetting
 from asterism.memory.schemas import read_schema
 from asterism.store.passages import PassageEdit
@@ -184,10 +184,7 @@ async def get_block(call: ApiCall) -> Any:
 )
 async def edit_block(call: ApiCall) -> Any:
     """Edit the content of a block, undo an edit, or restore a version."""
-    shown = await _write_block(call, _block_write(call.body), call.body.reason)
-    if call.body.operation == "retire":
-        raise NotFound(f"Block {call.path['label']!r} is archived now.")
-    return shown
+    return await _write_block(call, _block_write(call.body), call.body.reason)
 
 
 @endpoint(
@@ -237,14 +234,14 @@ async def retire_block(call: ApiCall) -> None:
 
 async def _write_block(
     call: ApiCall, write: BlockWrite, reason: str = "", label: str | None = None
-) -> dict[str, Any] | None:
+) -> dict[str, Any]:
     """Write to a block, unless it was changed; return it, by its new label if it gets one."""
     agent, former = call.path["agent"], call.path["label"]
     seen = await call.home.blocks.get(agent, former)
     version = expected_state(call, seen.block.version, block_view(seen))
-    await call.home.blocks.write(agent, former, write, reason=reason, version=version)
-    if isinstance(write, Retire):
-        return None
+    written = await call.home.blocks.write(agent, former, write, reason=reason, version=version)
+    if isinstance(write, Retire):  # so that nobody finds it any more
+        return block_view(replace(seen, block=written))
     return block_view(await call.home.blocks.get(agent, label or former))
 
 
