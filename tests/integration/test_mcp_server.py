@@ -193,6 +193,20 @@ async def test_waiting_ends_and_the_turn_goes_on(tmp_path: Path, revision: str) 
         assert len(await home.turns.list()) == 1
 
 
+async def test_a_client_is_told_with_which_tool_it_gets_the_answer_later(
+    tmp_path: Path, revision: str
+) -> None:
+    async with scene(tmp_path, revision, model=obedient(delay=0.3)) as (home, client):
+        await home.groups.create("ring", members=["aria"])
+        for tool, whom in (("chat_with_agent", "agent"), ("send_to_group", "group")):
+            name = "aria" if whom == "agent" else "ring"
+            said = {whom: name, "message": "Hello", "external_id": "m-1", "wait_seconds": 0.01}
+            result = await client.call_tool(tool, said)
+            (content,) = result.content
+            assert isinstance(content, types.TextContent)
+            assert f"{name} is still working. Call {tool} again" in content.text
+
+
 async def test_a_cancelled_call_does_not_stop_the_turn(tmp_path: Path, revision: str) -> None:
     async with scene(tmp_path, revision, model=obedient(delay=0.5)) as (home, client):
         said = {"message": "Hello", "external_id": "m-1"}

@@ -184,7 +184,7 @@ class _Served:
             _log.exception("a fault in the tool %s of the MCP server", tool.name)
             return _tool_error(_FAULT, "fault")
         return types.CallToolResult(
-            content=[types.TextContent(type="text", text=answer_text(result))],
+            content=[types.TextContent(type="text", text=answer_text(tool, result))],
             structured_content=result.model_dump(mode="json", exclude_none=True),
             is_error=is_failure(result),
         )

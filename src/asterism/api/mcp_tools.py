@@ -752,20 +752,20 @@ TOOLS: tuple[ServedTool, ...] = (
 """In the order in which they are listed."""
 
 
-def answer_text(result: BaseModel) -> str:
-    """Return a result as text: an answer as it is, anything else as JSON."""
+def answer_text(tool: ServedTool, result: BaseModel) -> str:
+    """Return what a tool has returned as text: an answer as it is, anything else as JSON."""
     if not isinstance(result, _AnswerShape):
         return result.model_dump_json(exclude_none=True)
     if result.state == "working":
         return (
-            f"{result.agent} is still working. Call chat_with_agent again with the external_id "
+            f"{result.agent} is still working. Call {tool.name} again with the external_id "
             f"{result.external_id!r} to wait for the answer."
         )
     if result.state == "parked":
         calls = "; ".join(f"{question.id}: {question.question}" for question in result.approvals)
         return (
             f"{result.agent} waits for an approval{f' ({calls})' if calls else ''}. Once it is "
-            f"decided, call chat_with_agent again with the external_id {result.external_id!r}."
+            f"decided, call {tool.name} again with the external_id {result.external_id!r}."
         )
     return result.text
 
