@@ -524,6 +524,8 @@ def test_every_list_that_takes_a_limit_takes_a_cursor():
     for one in bounded.values():
         assert is_list(one)
         assert "cursor" in one.query.model_fields, one.path
+        for name in ("limit", "cursor"):
+            assert one.query.model_fields[name].description, (one.path, name)
 
 
 async def home_with_lists(home: Asterism, place: Path) -> None:
@@ -645,6 +647,9 @@ async def test_the_document_and_its_page_are_there(tmp_path: Path):
         document = (await client.get("/api/openapi.json")).json()
         page = await client.get("/api/docs")
     assert document["openapi"] == "3.1.0"
+    schemas = document["components"]["schemas"]
+    entries = schemas["TurnDetails"]["properties"]["entries"]["items"]
+    assert entries == {"$ref": "#/components/schemas/Entry"}
     beside = {"/health", "/ready", "/metrics"}
     assert set(document["paths"]) == {f"/api{one.path}" for one in ENDPOINTS} | beside
     for elsewhere in ("/openai/v1", "/mcp", "/api/call"):

@@ -27,6 +27,10 @@ ExternalId = Annotated[
     Field(min_length=1, max_length=200, description="The same id again is the same message."),
 ]
 
+Limit = Annotated[int, Field(ge=1, le=500, description="How many items at most.")]
+NEXT = "`next` of the page before."
+"""What the cursor of a list is."""
+
 
 def _moment(value: object) -> datetime:
     """Return a time as it is written; a bare number is none, though pydantic would read it."""
@@ -47,19 +51,15 @@ When = Annotated[datetime, BeforeValidator(_moment)]
 class Paging(Body):
     """Which part of a list is wanted."""
 
-    limit: int = Field(50, ge=1, le=500, description="How many items at most.")
-    cursor: str | None = Field(
-        None, pattern=r"^[0-9]{1,9}$", description="`next` of the page before."
-    )
+    limit: Limit = 50
+    cursor: str | None = Field(None, pattern=r"^[0-9]{1,9}$", description=NEXT)
 
 
 class PositionPaging(Body):
     """Which part of a list is wanted that grows while somebody reads it."""
 
-    limit: int = Field(50, ge=1, le=500, description="How many items at most.")
-    cursor: str | None = Field(
-        None, min_length=1, max_length=400, description="`next` of the page before."
-    )
+    limit: Limit = 50
+    cursor: str | None = Field(None, min_length=1, max_length=400, description=NEXT)
 
 
 def whole_list(items: Sequence[Any]) -> dict[str, Any]:

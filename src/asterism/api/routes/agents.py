@@ -20,6 +20,7 @@ from asterism.api.endpoints import (
 )
 from asterism.api.fields import (
     ExternalId,
+    Limit,
     ModelName,
     Name,
     Paging,
@@ -32,7 +33,7 @@ from asterism.api.fields import (
     page_by,
     page_of_all,
 )
-from asterism.api.shapes import ANY, Shape, list_of
+from asterism.api.shapes import ANY, ItemsOf, Shape, list_of
 from asterism.errors import InvalidInput
 from asterism.store.messages import archived_agent
 from asterism.types.agents import AgentRecord, Schedule
@@ -292,14 +293,25 @@ async def import_messages(call: ApiCall) -> Any:
 # -- turns -----------------------------------------------------------------------------------------
 
 TURN = Shape("Turn", TurnRecord, agent=str | None)
-TURN_DETAILS = Shape("TurnDetails", TurnRecord, agent=str | None, entries=list[Any])
+ENTRY = Shape(
+    "Entry",
+    None,
+    "An entry of the journal.",
+    seq=int,
+    kind=str,
+    key=str,
+    at=int,
+    body=ANY,
+    meta=ANY,
+)
+TURN_DETAILS = Shape("TurnDetails", TurnRecord, agent=str | None, entries=ItemsOf(ENTRY))
 
 
 class TurnsQuery(PositionPaging):
     """Which turns are wanted."""
 
     agent: Reference | None = None
-    limit: int = Field(20, ge=1, le=500)
+    limit: Limit = 20
 
 
 class Reason(Body):

@@ -9,7 +9,9 @@ from pydantic import Field
 
 from asterism.api.endpoints import ApiCall, Body, endpoint, expected_state, is_conditional
 from asterism.api.fields import (
+    NEXT,
     AudienceText,
+    Limit,
     Name,
     Paging,
     Reference,
@@ -110,8 +112,8 @@ class BlockSharing(Body):
 class HistoryQuery(Body):
     """Which edits."""
 
-    limit: int = Field(50, ge=1, le=500)
-    cursor: int | None = Field(None, ge=1, description="`next` of the page before.")
+    limit: Limit = 50
+    cursor: int | None = Field(None, ge=1, description=NEXT)
     before: int | None = Field(None, ge=1, description="The same as `cursor`.")
 
 
@@ -292,8 +294,8 @@ class PassagesQuery(Body):
 
     tag: TagName | None = None
     moment: When | None = None
-    limit: int = Field(50, ge=1, le=500)
-    cursor: Reference | None = None
+    limit: Limit = 50
+    cursor: Reference | None = Field(None, description=NEXT)
 
 
 class NewPassageBody(Body):

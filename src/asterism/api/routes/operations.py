@@ -8,7 +8,17 @@ from typing import Any, Literal
 from pydantic import Field
 
 from asterism.api.endpoints import ApiCall, Body, EventStream, endpoint
-from asterism.api.fields import Name, PositionPaging, Reference, Text, When, page_by, whole_list
+from asterism.api.fields import (
+    NEXT,
+    Limit,
+    Name,
+    PositionPaging,
+    Reference,
+    Text,
+    When,
+    page_by,
+    whole_list,
+)
 from asterism.api.shapes import ANY, Shape, list_of
 from asterism.app.alerts import Alert
 from asterism.app.backups import Backup, BackupReport
@@ -70,7 +80,7 @@ class NoticesQuery(PositionPaging):
     """Which notices."""
 
     unseen: bool = True
-    limit: int = Field(100, ge=1, le=500)
+    limit: Limit = 100
 
 
 class SeenNotices(Body):
@@ -83,7 +93,7 @@ class DeliveriesQuery(PositionPaging):
     """Which deliveries."""
 
     state: Literal["waiting", "dead", "sent"] | None = None
-    limit: int = Field(100, ge=1, le=500)
+    limit: Limit = 100
 
 
 @endpoint("GET", "/notices", "notices.list", query=NoticesQuery, answer=list_of(Notice))
@@ -190,8 +200,8 @@ class AuditQuery(Body):
     turn: Reference | None = None
     since: When | None = None
     until: When | None = None
-    limit: int = Field(50, ge=1, le=500)
-    cursor: str | None = Field(None, max_length=300, pattern=r"^\S+:[0-9]{1,12}$")
+    limit: Limit = 50
+    cursor: str | None = Field(None, max_length=300, pattern=r"^\S+:[0-9]{1,12}$", description=NEXT)
 
 
 @endpoint("GET", "/audit", "audit.list", query=AuditQuery, answer=list_of(EVENT))

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.datastructures import UploadFile
 
 from asterism.api.endpoints import ApiCall, Body, bounded, check_length, endpoint
-from asterism.api.fields import AudienceText, Name, page_by, whole_list
+from asterism.api.fields import NEXT, AudienceText, Limit, Name, page_by, whole_list
 from asterism.api.shapes import ANY, list_of
 from asterism.app.sources import MAX_UPLOAD
 from asterism.errors import InvalidInput
@@ -34,8 +34,8 @@ class NewSource(Body):
 class AfterQuery(Body):
     """A page of documents."""
 
-    limit: int = Field(50, ge=1, le=500)
-    cursor: str = Field("", max_length=4_000)
+    limit: Limit = 50
+    cursor: str = Field("", max_length=4_000, description=NEXT)
 
 
 @endpoint("GET", "/sources", "sources.list", answer=list_of(ANY, "SourceOfHome"))

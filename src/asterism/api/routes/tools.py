@@ -10,6 +10,7 @@ from pydantic import Field
 from asterism.api.endpoints import ApiCall, Body, endpoint
 from asterism.api.fields import (
     AudienceText,
+    Limit,
     Name,
     Paging,
     PositionPaging,
@@ -146,7 +147,7 @@ class ApprovalsQuery(PositionPaging):
     """Which approvals."""
 
     answered: bool = False
-    limit: int = Field(100, ge=1, le=500)
+    limit: Limit = 100
 
 
 class ApprovalDecision(Body):
