@@ -357,3 +357,54 @@ def test_a_small_model_is_told_the_words_of_its_owner_as_it_would_say_them(
 ):
     lines = last(wire("user", f"[asterism] {note}"), wire("user", "Well?"))
     assert f"[asterism] {told or note}" in lines
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Hi, I am Lena and my cat is called Miso.", "you are Lena and your cat is called Miso"),
+        ("I'm allergic to peanuts!", "you're allergic to peanuts"),
+        ("Hello! I am Lena. I live in Kyoto.", "you are Lena and that you live in Kyoto"),
+        ("hey Aster, my name is Tom", "your name is Tom"),
+    ],
+)
+def test_who_tells_about_themselves_is_not_taken_for_the_agent(said: str, told: str):
+    last = shown(wire("user", said))[-1]["content"]
+    assert last.endswith(f'such as: "Thanks for telling me that {told}!"')
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I need help with a cake recipe.",
+        "My code fails, can you look at it?",
+        "I have a problem with my printer.",
+        "I think it was Tuesday, not Monday.",
+        "Ich bin Lena.",
+        "I am writing a letter:\nDear Sam, ...",
+        "The sky is grey and I am tired of it.",
+    ],
+)
+def test_a_request_or_a_text_of_another_kind_gets_no_thanks(said: str):
+    assert "Thanks for telling" not in shown(wire("user", said))[-1]["content"]
+
+
+def test_what_is_known_of_the_owner_is_told_from_block_and_conversation():
+    block = (
+        '<block label="human" permission="read_write">Facts about your owner.\n'
+        "My cat is called Miso.\nI am allergic to nuts.</block>"
+    )
+    said = [
+        wire("system", f"You are Aria.\n\n{block}"),
+        wire("user", "Remember that I live in Kyoto."),
+        wire("assistant", "I will."),
+        wire("user", "What do you know about me?"),
+    ]
+    prompt = render(ModelRequest("small", said, None, "turn_1/0/reply", 20.0))
+    assert orjson.loads(prompt.messages[-1])["content"].endswith(
+        'Answer: "Your cat is called Miso. You are allergic to nuts. You live in Kyoto."'
+    )
+
+
+def test_where_nothing_is_known_of_the_owner_nothing_is_put_into_its_mouth():
+    assert "Answer:" not in shown(wire("user", "What do you know about me?"))[-1]["content"]

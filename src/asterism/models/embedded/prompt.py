@@ -25,12 +25,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from asterism.memory.keep import (
-    is_correction,
-    is_question,
-    put_right,
-    sentences,
-    to_second_person,
+from asterism.memory.keep import is_question
+from asterism.models.embedded.hints import (
+    MAX_QUOTED,
+    MAY_BE_KNOWN,
+    NAME_ASKED,
+    UNKNOWN,
+    UNTOLD,
+    WHETHER_KNOWN,
+    hints_for,
+    in_second_person,
+    lines_on_owner,
 )
 from asterism.models.embedded.supervisor import StopGeneration
 from asterism.ports import RequestPart
@@ -71,46 +76,26 @@ _STYLE = (
 )
 _TIME_TOLD = f"{MARK} Now it is "
 _RETRY = f"{MARK} {RETRY} "
-_UNTOLD = f"{MARK} Your owner has not told you this"
-_UNKNOWN = f"{_UNTOLD}: say that you do not know."
-_UNSEEN = (
-    f"{MARK} You cannot see what happens around your owner. If it is not said above, say that you "
-    "do not know."
-)
-_TOLD = f"{MARK} Your owner tells you this. Reply to it in a few words."
-_MAY_BE_KNOWN = (
-    f"{MARK} If it is said above, answer with that. If not, say that you do not know it."
-)
 _WORKED_OUT = f"{MARK} Worked out exactly, tell each: it was a Sunday; it is a week ago."
 _PLAIN_EXAMPLES = (
-    ("user", f"私の血液型は何ですか？\n{_UNKNOWN}"),
+    ("user", f"私の血液型は何ですか？\n{UNKNOWN}"),
     ("assistant", "わかりません。まだ教えてもらっていません。"),
-    ("user", f"¿Cuál es mi comida favorita?\n{_UNKNOWN}"),
+    ("user", f"¿Cuál es mi comida favorita?\n{UNKNOWN}"),
     ("assistant", "No lo sé, todavía no me lo has dicho."),
-    ("user", f"Wann hat meine Tante Geburtstag?\n{_UNKNOWN}"),
+    ("user", f"Wann hat meine Tante Geburtstag?\n{UNKNOWN}"),
     ("assistant", "Das weiß ich nicht, du hast es mir noch nicht gesagt."),
     ("user", f"Which weekday was that, and how long ago is it?\n{_WORKED_OUT}"),
     ("assistant", "It was a Sunday, and it is a week ago."),
     ("user", "The neighbours expect snow, but we hope for sun."),
     ("assistant", "Then let us hope for sun!"),
-    ("user", f"what did i say we hope for?\n{_MAY_BE_KNOWN}"),
+    ("user", f"what did i say we hope for?\n{MAY_BE_KNOWN}"),
     ("assistant", "You hope for sun."),
-    ("user", f"What is my brother's name?\n{_UNKNOWN}"),
+    ("user", f"What is my brother's name?\n{UNKNOWN}"),
     ("assistant", "I don't know your brother's name. You have not told me yet."),
 )
 """Nothing in them can be taken for something that the owner has said, nor are there numbers that
 could find their way into a sum. The last ones are in English: a small model tends to go on in the
 language that it has read last."""
-_LANGUAGES = {
-    "de": "German",
-    "es": "Spanish",
-    "fr": "French",
-    "it": "Italian",
-    "nl": "Dutch",
-    "pt": "Portuguese",
-    "ja": "Japanese",
-    "zh": "Chinese",
-}
 _EXAMPLES = (
     ("user", "Hi there!"),
     ("assistant", "tool: none\nHello! What can I do for you?"),
@@ -243,7 +228,7 @@ def render(request: ModelRequest) -> EmbeddedPrompt:
         messages.add("system", system.strip())
         for role, text in _EXAMPLES if summaries else _PLAIN_EXAMPLES:
             messages.add(role, text)
-    introduced = _add_conversation(messages, conversation, summaries, _name_in(system), few=few)
+    introduced = _add_conversation(messages, conversation, summaries, system, few=few)
     names = tuple(summaries) if few else tuple(introduced[-MAX_TOOLS:])
     if chosen:
         messages.add(
@@ -263,11 +248,12 @@ def _add_conversation(
     messages: _MessageList,
     conversation: list[dict[str, Any]],
     summaries: dict[str, ToolSummary],
-    own_name: str,
+    system: str,
     *,
     few: bool,
 ) -> list[str]:
     """Add what was said; return the tools that messages were found to need, the latest last."""
+    own_name, kept = _name_in(system), lines_on_owner(system)
     introduced: list[str] = []
     called: dict[str, str] = {}
     notes: list[str] = []
@@ -282,7 +268,7 @@ def _add_conversation(
             )
         elif role == "user" and text.startswith(MARK):
             # It counts for the message behind it, and a small model heeds what it reads last.
-            notes.append(_in_second_person(text))
+            notes.append(in_second_person(text))
         elif role in ("assistant", "tool"):
             messages.add_all("user", notes)
             if role == "assistant":
@@ -299,16 +285,16 @@ def _add_conversation(
             messages.add("user", said)
             if not summaries and role == "user":
                 told = any(not note.startswith(_TIME_TOLD) for note in notes)
-                hints = _hints(said, said_before, told=told)
-                if any(hint.startswith(_UNTOLD) for hint in hints):
+                hints = hints_for(said, said_before, kept, told=told)
+                if any(hint.startswith(UNTOLD) for hint in hints):
                     notes.clear()  # with the time, a small model makes something up for it
                 notes += hints
-                if own_name and _NAME_ASKED.search(said):
+                if own_name and NAME_ASKED.search(said):
                     notes.append(f"{MARK} You are {own_name}.")
                 english = language_of(said) == "en"
-                if told and english and len(said) <= _MAX_QUOTED and is_question(said):
+                if told and english and len(said) <= MAX_QUOTED and is_question(said):
                     # A small model heeds what it reads last. In other languages it repeats it.
-                    notes.append(f"So, {_WHETHER_KNOWN.sub('', said)}")
+                    notes.append(f"So, {WHETHER_KNOWN.sub('', said)}")
                 said_before.append(said)
             messages.add_all("user", notes)
             if note:
@@ -346,150 +332,6 @@ def _name_in(system: str) -> str:
     """Return the name that a system prompt gives the agent; empty if it gives none."""
     named = re.match(r"You are ([^\s,.]+)[,.]", system)
     return named[1] if named else ""
-
-
-def _hints(said: str, said_before: list[str], *, told: bool) -> list[str]:
-    """Return what helps a small model to answer a message.
-
-    Args:
-        said: The message.
-        said_before: What its owner said before it.
-        told: Whether the model is told something about the message anyway.
-    """
-    hints: list[str] = []
-    if not told and _asks_about_oneself(said):
-        statements = [text for text in said_before if len(text) <= _MAX_QUOTED]
-        statements = [text for text in statements if not text.rstrip().endswith(("?", "\uff1f"))]
-        statements = _as_corrected(statements)
-        if statements:
-            quoted = "; ".join(f'"{text}"' for text in statements[-_MAX_QUOTES:])
-            hints.append(_in_second_person(f"{MARK} Your owner said before: {quoted}"))
-        hints.append(_MAY_BE_KNOWN if statements else _UNKNOWN)
-    elif not told and _HAPPENING.match(said) and is_question(said):
-        hints.append(_UNSEEN if said_before else _UNKNOWN)
-    elif not is_question(said) and _OWN_THING.match(said):
-        hints.append(_TOLD)
-    if language := _LANGUAGES.get(language_of(said, least=2)):
-        hints.append(f"(Answer in {language}.)")
-    return hints
-
-
-_OWNERS_WORDS = re.compile(
-    rf"{re.escape(MARK)} Your owner "
-    r"(?:said before(?P<since>, corrected since)?|(?P<now>corrects it)): "
-    r'"(?P<said>[^"]+)"'
-)
-"""A note that quotes one statement of the owner."""
-
-
-def _in_second_person(note: str) -> str:
-    """Return a note with a statement of the owner as it is said to them.
-
-    A small model repeats what it is told: with "My car is red" it would speak of its own car. Of
-    several statements it chooses better in their own words.
-    """
-    quoted = _OWNERS_WORDS.fullmatch(note)
-    if quoted is None or language_of(quoted["said"]) != "en":
-        return note
-    told = to_second_person(quoted["said"])
-    if told is None:
-        return note
-    if quoted["now"]:
-        return f'{MARK} Your owner corrects it. Right is now: "{told}"'
-    return f'{MARK} You know this from your owner{quoted["since"] or ""}: "{told}"'
-
-
-def _as_corrected(statements: list[str]) -> list[str]:
-    """Return statements, those put right that a later one corrects."""
-    found: list[str] = []
-    for text in statements:
-        right = put_right(found[-1], text) if found and is_correction(text) else None
-        if right:
-            found[-1] = right
-        else:
-            found.append(text)
-    return found
-
-
-def _asks_about_oneself(said: str) -> bool:
-    """Tell whether a message asks for a fact about the one who says it.
-
-    "For my quiz: what is the capital of Peru?" does not: what follows the question word counts.
-    """
-    if not is_question(said) or _ADVICE.search(said):
-        return False
-    asked = next((part for part in reversed(sentences(said)) if is_question(part)), said)
-    found = list(_ASKING_WORD.finditer(asked))
-    clause = asked[found[0].start() :] if found else re.split(r"[:;,–—]\s", asked)[-1]
-    own = _OWN.get(language_of(said))
-    return own is not None and own.search(clause) is not None
-
-
-_HAPPENING = re.compile(
-    r"\W*(?:(?:did|has|have|is|are|was|were) (?:the|my|our|any\w*|some\w*|he|she|they)\b.*"
-    r"\b(?:yet|today|now|already|this morning|tonight|still|here)\b"
-    r"|(?:ist|sind|war|hat|haben) .*\b(?:schon|heute|gerade|jetzt|noch)\b"
-    r"|(?:ha|han|est[aá]n?) .*\b(?:ya|hoy|ahora|todav[ií]a)\b"
-    r"|(?:est-ce que|est|a|ont) .*\b(?:d[eé]j[aà]|aujourd'hui|maintenant|encore)\b"
-    r"|(?:[eè]|ha|hanno|sono) .*\b(?:gi[aà]|oggi|adesso|ancora)\b"
-    r"|(?:is|zijn|heeft|was) .*\b(?:al|vandaag|nu|nog)\b)",
-    re.IGNORECASE,
-)
-"""How a question is about what happens just now where its owner is."""
-_OWN_THING = re.compile(
-    r"\W*(?:my|our|meine?|unsere?|mi|mis|nuestr\w+|mon|ma|mes|notre|nos|il mio|la mia|i miei|le mie"
-    r"|o meu|a minha|meus?|minhas?|mijn|onze|私の|うちの|我的)\b",
-    re.IGNORECASE,
-)
-"""How a statement about something of its owner begins."""
-_ASKING_WORD = re.compile(
-    r"\b(?:what|what's|whats|which|who|who's|whos|whose|when|when's|where|where's|how|do|did|does|is"
-    r"|was|are|were|have|had|wie|wer|wo|wann|was|welche\w*|hab\w*|hatte\w*|que|qué|qui[eé]n"
-    r"|cu[aá]ndo|d[oó]nde|cu[aá]l\w*|c[oó]mo|cu[aá]nt\w*|qui|quand|o[uù]|quel\w*|comment|combien|chi"
-    r"|dove|quando|quale|qual|come|quant\w*|quem|onde|como|wat|wie|waar|wanneer|welke?|hoe)\b",
-    re.IGNORECASE,
-)
-_OWN = {
-    language: re.compile(pattern, re.IGNORECASE)
-    for language, pattern in {
-        "en": r"\b(?:my|mine|ours?|(?:did|have|had|do|was|were|where|when) (?:i|we))\b",
-        "de": r"\b(?:mein\w*|unser\w*|(?:hab|habe|hatte|bin|war|haben|hatten|waren) (?:ich|wir))\b",
-        "es": r"\b(?:mis?|m[ií][oa]s?|nuestr\w+|he|hemos|tengo|tenemos|dije|dej[eé]|puse|me \w+[eé]"
-        r"|gast[eé]|compr[eé]|pagu[eé]|guard[eé])\b",
-        "fr": r"\b(?:mon|ma|mes|notre|nos|ai-je|j'ai|avons-nous)\b",
-        "it": r"\b(?:mi[oae]i?|nostr\w|ho|abbiamo)\b",
-        "pt": r"\b(?:meus?|minhas?|noss\w+|tenho|deixei|gastei|comprei|paguei|guardei)\b",
-        "nl": r"\b(?:mijn|m'n|ons|onze|(?:heb|had|ben|was) (?:ik|we|wij))\b",
-        "ja": "私の|僕の|俺の|うちの|母の|父の|妹の|姉の|兄の|弟の",
-        "zh": "我的|我妈|我爸",
-    }.items()
-}
-"""How a question is about the one who asks it."""
-_WHETHER_KNOWN = re.compile(
-    r"^\W*(?:(?:do|can|could) you (?:still )?(?:know|remember|recall|tell me)"
-    r"|wei(?:ß|ss)t du(?: noch| eigentlich)?|recuerdas|sabes|te acuerdas(?: de)?|sais-tu|tu sais"
-    r"|te souviens-tu|sai"
-    r"|ti ricordi|voc[eê] sabe|lembra)\b,? ",
-    re.IGNORECASE,
-)
-"""A question with this in front is answered with yes or no by a small model."""
-_ADVICE = re.compile(
-    r"\bhow (?:do|to)\b|\bwhat do (?:i|we) do\b|\b(?:should|could|can|would|may|might|kann"
-    r"|soll\w*|k[oö]nn\w*|darf|puedo|debo|deber\w*|podr\w+"
-    r"|peux|dois|pourrais|posso|devo|dovrei|deveria)\b",
-    re.IGNORECASE,
-)
-"""How a question asks for advice, which is no fact about its owner."""
-_MAX_QUOTED = 240
-"""Characters; a longer text is not quoted again."""
-_MAX_QUOTES = 3
-_NAME_ASKED = re.compile(
-    r"\bwho (?:am i (?:talking|speaking|chatting)|are you|is this)\b|\byour name\b|\bwer bist du\b"
-    r"|\bwie hei(?:ß|ss)t du\b|\bdein name\b|\bqui[eé]n eres\b|\bc[oó]mo te llamas\b|\bqui es-tu\b"
-    r"|\bt'appelles\b|\bchi sei\b|\bti chiami\b|\bquem [eé] voc[eê]\b"
-    r"|あなたの名前|あなたは誰|你是谁|你叫什么",
-    re.IGNORECASE,
-)
 
 
 def _offer(chosen: dict[str, ToolSummary], *, ruled: bool, required: bool) -> str:
