@@ -379,6 +379,7 @@ def test_who_tells_about_themselves_is_not_taken_for_the_agent(said: str, told: 
         "I need help with a cake recipe.",
         "My code fails, can you look at it?",
         "I have a problem with my printer.",
+        "My kid asks why the sky is blue, short answer pls!",
         "I think it was Tuesday, not Monday.",
         "Ich bin Lena.",
         "I am writing a letter:\nDear Sam, ...",

@@ -133,7 +133,8 @@ _ABOUT_SPEAKER = re.compile(r"(?:i|we)(?:'(?:m|ve|re)|’(?:m|ve|re))?\b|my\b|ou
 _ASKS_FOR = re.compile(
     r"\b(?:want|need|would|could|can|can't|cannot|should|wish|wonder\w*|hope|looking|trying|please"
     r"|help\w*|question|problem|issue|error|remind|remember|forget|forgot|don't know|not sure|i'd"
-    r"|we'd|meant|said|told|think|thought|guess|if)\b|:|\n",
+    r"|we'd|meant|said|told|think|thought|guess|if|ask\w*|answer|tell|explain|pls|plz|what|why"
+    r"|how|who|which|whether|where|when)\b|:|\n",
     re.IGNORECASE,
 )
 """How a sentence in the first person asks for something rather than tells about its speaker."""
