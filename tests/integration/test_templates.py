@@ -113,6 +113,11 @@ def test_a_template_of_ones_own_is_checked(text: str, expected: str) -> None:
     assert "\n" not in raised.value.message
 
 
+@pytest.mark.parametrize("name", ["Review board", "review_board", " REVIEW-BOARD "])
+def test_a_template_is_found_however_its_name_is_written(name: str) -> None:
+    assert read_template(name) == read_template("review-board")
+
+
 def test_names_are_put_in_and_prefixed() -> None:
     template = parse_template(ConfigDocument.parse("team.toml", GOOD + GROUP))
     named = with_prefix(template, "x-")

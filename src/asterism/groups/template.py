@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
@@ -130,10 +131,13 @@ def template_names() -> list[str]:
 def read_template(name: str) -> Template:
     """Return a template by its name, or the one in a TOML file by its path.
 
+    "Review board" and "review_board" are the template "review-board".
+
     Raises `NotFound` or `ConfigError`.
     """
-    if name in template_names():
-        return _built_in(name)
+    plain = re.sub(r"[\s_-]+", "-", name.strip().lower())
+    if plain in template_names():
+        return _built_in(plain)
     path = Path(name).expanduser()
     if path.suffix == ".toml" or len(path.parts) > 1:
         return parse_template(ConfigDocument.read(path, must_exist=True))
