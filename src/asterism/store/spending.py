@@ -16,7 +16,7 @@ from asterism.records import dataclass
 from asterism.store import agents
 from asterism.store.database import Connection, Row
 from asterism.types.spending import Cap, Charge, ChargeState, Payer, Span, Total
-from asterism.types.turns import MessageMeta, Notice, ReplyMeta, Usage
+from asterism.types.turns import OWN_REPLIES, MessageMeta, Notice, ReplyMeta, Usage
 
 _CHARGE = (
     "id, agent_id, person, party, turn_id, key, model, day, month, state, amount,"
@@ -343,7 +343,7 @@ class UnpaidReply:
 
 
 async def unpaid_replies(tx: Connection, since: int, agent_id: str | None) -> list[UnpaidReply]:
-    """Return the replies since a time that cost nothing, or nobody knew what."""
+    """Return the replies of models since a time that cost nothing, or nobody knew what."""
     condition = " AND t.agent_id = ?" if agent_id else ""
     rows = await tx.all(
         "SELECT a.name, t.channel, m.meta, e.meta, e.at FROM turns t"
@@ -360,6 +360,8 @@ async def unpaid_replies(tx: Connection, since: int, agent_id: str | None) -> li
     replies: list[UnpaidReply] = []
     for agent, channel, message_meta, reply_meta, at in rows:
         reply, sender = ReplyMeta.from_json(reply_meta), MessageMeta.from_json(message_meta).sender
+        if reply.model.startswith(OWN_REPLIES):
+            continue  # no model was called
         person = f"{channel}:{sender}" if sender else None
         replies.append(UnpaidReply(agent, person, reply.model, at, reply.usage))
     return replies
