@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from asterism.cli.approval import read_limits
+from asterism.cli.halt import halt_since, halt_text
 from asterism.cli.inputs import CHANNEL, STOPPED, read_bytes, read_document, renew
 from asterism.cli.output import Column, ItemTable, Output, Result, one_line, plural, printable
 from asterism.cli.terminal import MAX_ATTEMPTS, EditorFile
@@ -176,7 +177,7 @@ class TerminalConversation:
     def _show_state(self, halt: Halt | None, resumed: frozenset[str]) -> None:
         """Show whether all agents are halted, what nobody has seen yet, and what is asked."""
         if halt is not None:
-            self._screen.fail(_halted(halt, "/resume"))
+            self._screen.fail(_halted(halt))
         self._show_notices(without=resumed)
         questions = self._questions()
         if questions:
@@ -291,7 +292,7 @@ class TerminalConversation:
         halt = self._thread.run(self._home.halts.current())
         if halt is not None:
             self._thread.run(self._accept(text, **attached))
-            self._screen.fail(_halted(halt, "/resume"))
+            self._screen.fail(_halted(halt))
             self._screen.note("Your message is kept, and is answered when they continue.")
             return
         self._show_turn(self._stream(text, **attached))
@@ -380,7 +381,7 @@ class TerminalConversation:
         halt = self._thread.run(self._home.halts.current())
         if halt is None:
             return False
-        self._screen.fail(_halted(halt, "/resume"))
+        self._screen.fail(_halted(halt))
         self._screen.note("Your message is kept, and is answered when they continue.")
         return True
 
@@ -461,9 +462,7 @@ class TerminalConversation:
 
     def _do_resume(self, _: str) -> None:
         halt = self._thread.run(self._home.halts.resume())
-        self._screen.note(
-            f"The agents continue. They were halted {local_text(halt.at_ms)}: {halt.reason}"
-        )
+        self._screen.note(f"The agents continue. They were halted {halt_since(halt)}.")
 
     def _do_approve(self, rest: str) -> None:
         self._decide(rest, approved=True)
@@ -933,9 +932,8 @@ async def _without_pieces(signals: AsyncGenerator[Signal, None]) -> AsyncGenerat
                 yield signal
 
 
-def _halted(halt: Halt, command: str) -> str:
-    since = local_text(halt.at_ms)
-    return f"All agents are halted since {since}: {halt.reason} {command} lets them continue."
+def _halted(halt: Halt) -> str:
+    return f"{halt_text(halt)} /resume lets them continue."
 
 
 # -- what goes with a message ----------------------------------------------------------------------
