@@ -18,7 +18,7 @@ from asterism.cli.output import Column, ItemTable, Output, Result, one_line, plu
 from asterism.cli.terminal import MAX_ATTEMPTS, EditorFile
 from asterism.errors import AsterismError, HomeLost, InvalidInput, NotFound
 from asterism.records import dataclass
-from asterism.times import duration_text, local_minute, local_short, local_text
+from asterism.times import ago_text, local_minute, local_short, local_text
 from asterism.types.permissions import amount_of, argument_lines, call_lines, read_effects, whole_at
 
 if TYPE_CHECKING:
@@ -620,7 +620,7 @@ class Chat(TerminalConversation):
         if recap.latest is None:
             return  # nothing was said before
         began = recap.latest.arrived_at_ms or recap.latest.opened_at_ms
-        ago = duration_text(max(0, int(time.time() * 1000) - began))
+        ago = ago_text(int(time.time() * 1000) - began)
         self._screen.gap()
         if recap.message:
             self._screen.quote("› ", recap.message, lines=2)
@@ -628,7 +628,7 @@ class Chat(TerminalConversation):
             self._screen.quote("  ", recap.answer, lines=4)
         for kept in reversed(recap.kept[:_FEW_KEPT]):
             self._screen.quote("+ ", f"{kept.where}: {kept.text}", lines=1)
-        facts = [f"{ago} ago", plural(recap.turns, "turn")]
+        facts = [ago, plural(recap.turns, "turn")]
         if recap.kept:
             facts.append(f"kept {len(recap.kept)} lately (/why, /undo)")
         if recap.known:
