@@ -524,7 +524,7 @@ class Asterism(Home):
 
     @property
     def database(self) -> Database:
-        """Where everything rests."""
+        """The data directory."""
         return self._engine.database
 
     @property
