@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from asterism.cli.approval import read_limits
+from asterism.cli.approval import grant_notes, read_limits
 from asterism.cli.halt import halt_since, halt_text
 from asterism.cli.inputs import CHANNEL, STOPPED, read_bytes, read_document, renew
 from asterism.cli.output import Column, ItemTable, Output, Result, one_line, plural, printable
@@ -320,6 +320,9 @@ class TerminalConversation:
             approved, details = answer
             try:
                 self._watch(self._stream_decision(question, approved=approved, **details))
+                if "grant" in details:
+                    for note in self._thread.run(grant_notes(self._home, question.id)):
+                        self._screen.note(note)
             except InvalidInput as error:  # such as arguments that do not fit
                 self._screen.fail(error.message)
 
