@@ -177,7 +177,7 @@ def _ask_once(options: Options, agent: str | None, text: str, attached: dict[str
     with home_thread(options) as thread:
         who = thread.run(_choose(thread.home, agent))
         older = len(thread.home.taken_up)
-        if older and not options.json:
+        if older and not options.json and thread.run(thread.home.halts.current()) is None:
             note(f"Continuing {plural(older, 'message')} from before the restart.")
         if not options.json and who.model_in_use.startswith("embedded:"):
             from asterism.cli.setup import hint_at_better
