@@ -320,6 +320,15 @@ async def test_what_asterism_works_out_by_itself_is_no_call_of_a_model(home: Hom
 
 
 @pytest.mark.promise("T7")
+async def test_a_call_counts_for_whoever_asked_also_with_something_worked_out(home: Home) -> None:
+    async with home(says("It is 391."), {}, settings={"prices": {}}) as one:
+        await one.agents.create("aria")
+        await one.agents.ask("aria", "What is 17 * 23?", channel="chat", sender="eve")
+        (line,) = (await one.spending.report(1)).lines
+        assert line.person == "chat:eve"
+
+
+@pytest.mark.promise("T7")
 async def test_steps_of_a_turn_are_reserved_one_by_one_and_tighter_when_usage_is_known(
     home: Home,
 ) -> None:
