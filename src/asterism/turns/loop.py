@@ -24,6 +24,7 @@ from asterism.types.agents import rules_text
 from asterism.types.permissions import arguments_json
 from asterism.types.turns import (
     OWN_REPLIES,
+    SCHEDULED,
     Call,
     EntryKind,
     NoteMeta,
@@ -261,6 +262,8 @@ def _message_tools(turn: Turn) -> list[Tool]:
             done.update(call.name for call in calls)
         elif entry.key.startswith("note/") and entry.meta:
             done.update(NoteMeta.from_json(entry.meta).replaces)
+    if turn.view.message.startswith(SCHEDULED):
+        done.add("schedule")  # else it puts off the reminder that has come
     return turn.services.toolbox.tools_for(turn.agent.tools, turn.view.message, done)
 
 
