@@ -323,4 +323,7 @@ async def test_a_small_model_is_not_offered_to_schedule_what_has_just_come(
         await aria.ask(f"[scheduled for Thu 19 Nov 03:58] {text}")
         await aria.ask("Could you plan a reminder for the plants some day?")
     assert "schedule" not in offered(model.requests[0])
+    assert (
+        f'It is time now for what your owner had planned: "{text}"' in notes(model.requests[0])[-1]
+    )
     assert "schedule" in offered(model.requests[1])
