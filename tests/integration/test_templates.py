@@ -132,7 +132,7 @@ def test_names_are_put_in_and_prefixed() -> None:
 def test_an_unknown_template_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"Did you mean 'research'\?"):
         read_template("reserch")
-    with pytest.raises(ConfigError, match="does not exist"):
+    with pytest.raises(NotFound, match=r"There is no file .* Nothing was created"):
         read_template(str(tmp_path / "none.toml"))
 
 

@@ -53,6 +53,7 @@ from asterism.types.groups import (
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.turns import (
     HEARTBEAT,
+    OWN_REPLIES,
     SCHEDULED,
     EntryKind,
     InboxItem,
@@ -73,7 +74,7 @@ from asterism.types.turns import (
 _log = logging.getLogger(__name__)
 MAX_DECISIONS = 500
 """Decisions of one turn; a pattern that needs more goes in circles."""
-BY_PATTERN = "asterism:groups"
+BY_PATTERN = OWN_REPLIES + "groups"
 """Who is named as the model of a group's answer."""
 _DECISION, _ASK, _DELEGATION = "decision/", "ask/", "delegation/"
 _MAX_DUE = 100

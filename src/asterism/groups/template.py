@@ -140,6 +140,11 @@ def read_template(name: str) -> Template:
         return _built_in(plain)
     path = Path(name).expanduser()
     if path.suffix == ".toml" or len(path.parts) > 1:
+        if not path.exists():
+            raise NotFound(
+                f"There is no file {name[:200]!r}. Name the file of a template, or one of these: "
+                f"{', '.join(template_names())}. Nothing was created."
+            )
         return parse_template(ConfigDocument.read(path, must_exist=True))
     near = get_close_matches(name, template_names(), 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
