@@ -227,7 +227,8 @@ _ASKING_WORD = re.compile(
 _OWN = {
     language: re.compile(pattern, re.IGNORECASE)
     for language, pattern in {
-        "en": r"\b(?:my|mine|ours?|(?:did|have|had|do|was|were|where|when) (?:i|we))\b",
+        "en": r"\b(?:my|mine|ours?|(?:did|have|had|do|was|were|where|when) (?:i|we))\b"
+        r"|\bam i\b(?! (?:talking|speaking|chatting|right))",
         "de": r"\b(?:mein\w*|unser\w*|(?:hab|habe|hatte|bin|war|haben|hatten|waren) (?:ich|wir))\b",
         "es": r"\b(?:mis?|m[ií][oa]s?|nuestr\w+|he|hemos|tengo|tenemos|dije|dej[eé]|puse|me \w+[eé]"
         r"|gast[eé]|compr[eé]|pagu[eé]|guard[eé])\b",
