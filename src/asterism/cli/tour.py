@@ -401,7 +401,7 @@ class _Tour:
             )
         letters = self._letters()
         self._screen.say(
-            f"{LETTERS} still has {plural(letters, 'letter')}: nothing left the house."
+            f"{LETTERS} still has {plural(letters, 'letter')}: nothing was sent."
         )
         return {
             "passed": letters == before,
