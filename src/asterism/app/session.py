@@ -44,6 +44,7 @@ from asterism.types.agents import (
     Participants,
     audience_of,
     chain_of,
+    is_id,
 )
 from asterism.types.memory import TOMBSTONES
 from asterism.types.permissions import ApprovalRecord
@@ -772,6 +773,10 @@ def checked_name(name: str, what: str = "an agent") -> str:
         raise InvalidInput(
             f"{name[:40]!r} cannot name {what}: a name has 1 to 100 characters on one line. "
             "Choose another. Nothing was changed."
+        )
+    if is_id(name, "agent", "group"):
+        raise InvalidInput(
+            f"{name!r} cannot name {what}: it looks like an id. Choose another. Nothing was changed."
         )
     return name
 
