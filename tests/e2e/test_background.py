@@ -5,6 +5,7 @@ import plistlib
 import signal
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,16 @@ def test_up_is_ready_once_and_down_ends_it(
     assert {file.name for file in asterism.data.iterdir()}.isdisjoint(
         {"background.json", "asterism.sock"}
     )
+
+
+def test_two_that_start_it_at_once_get_the_same_home(
+    background: Installed, asterism: Command, model: ModelServer
+):
+    asterism.use(model)
+    with ThreadPoolExecutor() as threads:
+        told = [*threads.map(lambda _: background.json("up"), range(2))]
+    assert sorted(one["started"] for one in told) == [False, True]
+    assert len({one["pid"] for one in told}) == 1
 
 
 def test_a_schedule_fires_although_no_chat_is_open(

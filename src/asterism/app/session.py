@@ -776,7 +776,8 @@ def checked_name(name: str, what: str = "an agent") -> str:
         )
     if is_id(name, "agent", "group"):
         raise InvalidInput(
-            f"{name!r} cannot name {what}: it looks like an id. Choose another. Nothing was changed."
+            f"{name!r} cannot name {what}: it looks like an id. Choose another. Nothing was "
+            "changed."
         )
     return name
 
