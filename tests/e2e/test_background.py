@@ -130,6 +130,16 @@ def test_a_home_that_cannot_start_says_why(background: Installed, asterism: Comm
     assert "is not a healthy database" in failed.stderr
 
 
+def test_a_data_directory_that_cannot_be_one_is_told(installed: Installed, tmp_path: Path):
+    file = tmp_path / "letter.txt"
+    file.write_text("Dear Ada")
+    for place in (file, file / "data"):
+        for command in ("up", "down"):
+            done = installed.run(command, "--data", str(place))
+            assert done.returncode == 1
+            assert f"{place} is a file, or below one, and a directory is needed" in done.stderr
+
+
 # -- units -----------------------------------------------------------------------------------------
 
 

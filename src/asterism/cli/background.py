@@ -169,7 +169,10 @@ async def _start(options: Options) -> tuple[Background, bool]:
 
 def _spawn(options: Options, file: Path) -> tuple[subprocess.Popen[bytes], int]:
     """Start a process that writes to the log, and return it with the length of the log before."""
-    make_directory(options.place)
+    try:
+        make_directory(options.place)
+    except OSError as error:
+        raise _unusable(options.place, error) from None
     config = ["--config", str(options.config.absolute())] if options.config else []
     command = [sys.executable, "-m", "asterism", "--data", str(options.place), *config]
     socket = options.place / SOCKET
@@ -291,8 +294,23 @@ async def down(options: Options) -> Result:
 
 
 def _forget_crash(place: Path, known: Background | None) -> int | None:
-    (place / FILE).unlink(missing_ok=True)
+    try:
+        (place / FILE).unlink(missing_ok=True)
+    except OSError as error:
+        raise _unusable(place, error) from None
     return known.pid if known is not None else None
+
+
+def _unusable(place: Path, error: OSError) -> Conflict:
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return Conflict(
+            f"{place} is a file, or below one, and a directory is needed to keep the data in. "
+            "Choose another with --data. Nothing was changed."
+        )
+    return Conflict(
+        f"The data directory {place} cannot be used ({error.strerror}). Give this user write "
+        "access to it, or choose another with --data. Nothing was changed."
+    )
 
 
 async def _is_gone(place: Path, pid: int, within: float) -> bool:
