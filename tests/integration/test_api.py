@@ -495,6 +495,11 @@ async def test_a_refusal_names_what_it_is_about(tmp_path: Path):
             await theirs.groups.create("ring")
         with pytest.raises(NotAllowed, match=about):
             await theirs.groups.create(name="ring")
+        await home.agents.create("aria")
+        with pytest.raises(
+            NotAllowed, match=r"'hers' has the role viewer, .* agent\.send \('talk'\)"
+        ):
+            await theirs.agents.send("aria", "hi")
 
 
 @pytest.mark.promise("S5")

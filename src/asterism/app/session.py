@@ -121,6 +121,8 @@ class TokenLimits:
     groups: frozenset[str] = frozenset()
     """The ids of the groups that exist for it beside these agents: each of their members does."""
     expires_at_ms: int | None = None
+    silent_role: str | None = None
+    """The token's role, if that does not allow to talk, which persons may without a role."""
 
     def check(self, act: Act, verb: str) -> None:
         """Return if the token allows a verb; else raise `NotAllowed`."""
@@ -129,6 +131,11 @@ class TokenLimits:
         if self.acts is not None and act not in self.acts:
             if verb in READING_VERBS and Act.READ in self.acts:
                 return
+            if act is Act.TALK and self.silent_role is not None:
+                raise NotAllowed(
+                    f"The token {self.name!r} has the role {self.silent_role}, which does not "
+                    f"allow {verb} ({act.value!r}). Use another token. Nothing was changed."
+                )
             allowed = ", ".join(one.value for one in Act if one in self.acts) or "nothing"
             raise NotAllowed(
                 f"The token {self.name!r} does not allow {verb}, which needs the scope "
