@@ -292,6 +292,8 @@ async def test_a_slash_in_a_name_is_sent_encoded(tmp_path: Path):
         assert (await home.people.get("Ann")).accounts == ()
         nowhere = await client.get("/api/agents/a%2Fb/nothing")
         assert nowhere.status_code == 404
+        figures = (await client.get("/metrics")).text
+        assert 'route="/api/agents/{agent}/blocks/{label}",status="200"} 4.0' in figures
         slashed = await client.get("/api/agents/a%2Fb%252F/")
         assert slashed.headers["location"].endswith("/api/agents/a%2Fb%252F")
 

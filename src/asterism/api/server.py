@@ -357,7 +357,8 @@ class _EncodedSlashes(Router):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or b""
         if b"%2f" in raw.lower():
-            scope = {**scope, "path": path_with_encoded_slashes(raw), ENCODED_SLASHES: True}
+            # In place: the middlewares around look for the endpoint in the same scope.
+            scope |= {"path": path_with_encoded_slashes(raw), ENCODED_SLASHES: True}
         await super().__call__(scope, receive, send)
 
 
