@@ -34,7 +34,7 @@ from asterism.records import dataclass
 from asterism.store import agents, events, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.store.events import Event, home_chain
-from asterism.turns.loop import fault_of_schema
+from asterism.tools.schema import answer_schema_fault
 from asterism.types.agents import (
     DEFAULT_MODEL,
     OWNER,
@@ -848,7 +848,7 @@ def checked_schema(schema: Mapping[str, Any] | None) -> str | None:
         text = orjson.dumps(schema).decode()
     except TypeError as error:
         raise InvalidInput(f"The schema is not JSON: {error}. Nothing was stored.") from None
-    if fault := fault_of_schema(orjson.loads(text)):
+    if fault := answer_schema_fault(orjson.loads(text)):
         raise InvalidInput(f"The schema is not a valid JSON schema: {fault}. Nothing was stored.")
     return text
 
