@@ -63,7 +63,7 @@ def test_two_that_start_it_at_once_get_the_same_home(
 ):
     asterism.use(model)
     with ThreadPoolExecutor() as threads:
-        told = [*threads.map(lambda _: background.json("up"), range(2))]
+        told = [*threads.map(background.json, ["up", "up"])]
     assert sorted(one["started"] for one in told) == [False, True]
     assert len({one["pid"] for one in told}) == 1
 

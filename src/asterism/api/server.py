@@ -358,7 +358,8 @@ class _EncodedSlashes(Router):
         raw: bytes = scope.get("raw_path") or b""
         if b"%2f" in raw.lower():
             # In place: the middlewares around look for the endpoint in the same scope.
-            scope |= {"path": path_with_encoded_slashes(raw), ENCODED_SLASHES: True}
+            scope["path"] = path_with_encoded_slashes(raw)
+            scope[ENCODED_SLASHES] = True
         await super().__call__(scope, receive, send)
 
 
