@@ -789,6 +789,16 @@ async def test_files_are_put_into_a_source_and_found(tmp_path: Path):
         assert found.json()["hits"][0]["text"] == "The boiler runs at 1.6 bar."
 
 
+@pytest.mark.parametrize("name", ["a.txt", "../b.txt", "b.exe"])
+async def test_of_a_form_with_a_file_that_is_refused_none_is_stored(tmp_path: Path, name: str):
+    async with open_home(tmp_path) as home, api_client(home) as client:
+        files = [("file", ("a.txt", b"one")), ("file", (name, b"two"))]
+        refused = await client.post("/api/sources/papers/files", files=files)
+        assert refused.status_code == 422
+        assert "Nothing was stored" in refused.json()["detail"]
+        assert await home.sources.list() == []
+
+
 @pytest.mark.promise("A1")
 @pytest.mark.parametrize(
     "name", ["..%2F..%2Fetc%2Fpasswd.txt", ".hidden.txt", "a%00.txt", "C:%5Cboot.txt", "run.exe"]
