@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import inspect
 import socket
 import time
@@ -444,9 +445,21 @@ def read_frame(line: bytes, place: Path | str, name: str, pid: int | None) -> di
         raise _error_of(cast("dict[str, Any]", frame["error"]), place, name)
     if "fault" in frame:
         fault = cast("dict[str, str]", frame["fault"])
-        # Named as in the other process, whose traceback comes with it.
-        raise type(fault["kind"], (Exception,), {})(f"in another process\n{fault['trace']}")
+        raise _fault_of(fault)
     return frame
+
+
+def _fault_of(fault: Mapping[str, str]) -> Exception:
+    """Return what another process raised beside its errors, with the traceback from there."""
+    kind = getattr(builtins, fault["kind"], None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        kind = type(fault["kind"], (Exception,), {})
+    try:
+        error = kind(fault["message"])
+    except TypeError:  # such as a UnicodeError, which is made of several values
+        error = RuntimeError(f"{fault['kind']}: {fault['message']}")
+    error.add_note(f"In another process:\n{fault['trace']}")
+    return error
 
 
 def _error_of(frame: dict[str, Any], place: Path | str, name: str) -> AsterismError:

@@ -336,7 +336,7 @@ _PART_HOURS = {"morning": 9, "noon": 12, "afternoon": 15, "evening": 19, "tonigh
 _CRON = r"[\d*][\d*/,-]*(?:\s+[\d*][\d*/,-]*)(?:\s+[\dA-Za-z*?/,#-]+){3}"
 _ISO_TIME = r"\d{4}-?\d{2}-?\d{2}[tT ]\d.*"
 _DELAY_PART = (
-    r"(?P<count>\d+(?:\.\d+)?|an?) ?"
+    r"(?P<count>\d+(?:\.\d+)?|an?(?= )) ?"
     r"(?P<unit>second|minute|hour|day|week|month|year|[smhdw])(?![a-z])(?: and)? ?"
 )
 _MONTH_NAME = rf"(?P<name>{MONTH_PATTERN})\b"

@@ -5,6 +5,7 @@ import plistlib
 import signal
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,16 @@ def test_up_is_ready_once_and_down_ends_it(
     assert {file.name for file in asterism.data.iterdir()}.isdisjoint(
         {"background.json", "asterism.sock"}
     )
+
+
+def test_two_that_start_it_at_once_get_the_same_home(
+    background: Installed, asterism: Command, model: ModelServer
+):
+    asterism.use(model)
+    with ThreadPoolExecutor() as threads:
+        told = [*threads.map(background.json, ["up", "up"])]
+    assert sorted(one["started"] for one in told) == [False, True]
+    assert len({one["pid"] for one in told}) == 1
 
 
 def test_a_schedule_fires_although_no_chat_is_open(
@@ -117,6 +128,16 @@ def test_a_home_that_cannot_start_says_why(background: Installed, asterism: Comm
     assert failed.returncode == 1
     assert "The home did not start:" in failed.stderr
     assert "is not a healthy database" in failed.stderr
+
+
+def test_a_data_directory_that_cannot_be_one_is_told(installed: Installed, tmp_path: Path):
+    file = tmp_path / "letter.txt"
+    file.write_text("Dear Ada")
+    for place in (file, file / "data"):
+        for command in ("up", "down"):
+            done = installed.run(command, "--data", str(place))
+            assert done.returncode == 1
+            assert f"{place} is a file, or below one, and a directory is needed" in done.stderr
 
 
 # -- units -----------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from asterism.testing.clock import ManualClock
 from asterism.testing.scripted import ScriptedModel
 from asterism.times import to_datetime
 from asterism.types.agents import Trust
-from asterism.types.memory import Append
+from asterism.types.memory import Append, Share
 from asterism.types.turns import ClientRequest, RetrySafety, TurnState
 from tests.api_scene import api_client, events
 from tests.integration.group_scene import store
@@ -245,6 +245,59 @@ async def test_agents_and_groups_share_their_names(tmp_path: Path, engine: str):
             assert codes == [200, 409, 409, 409]
 
 
+@pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def test_an_id_leads_to_its_own_agent_or_group(tmp_path: Path, engine: str):
+    with store(engine) as settings:
+        async with open_home(tmp_path, settings=settings) as home, api_client(home) as client:
+            aria, bea = await home.agents.create("aria"), await home.agents.create("bea")
+            duo = await home.groups.create("duo", members=["aria"])
+            for method, path in (
+                ("POST", "/agents"),
+                ("POST", "/groups"),
+                ("POST", "/agents/bea/clone"),
+                ("PATCH", "/agents/bea"),
+                ("PATCH", "/groups/duo"),
+            ):
+                for name in (aria.id, duo.id):
+                    refused = await client.request(method, f"/api{path}", json={"name": name})
+                    assert refused.status_code == 422, (path, refused.text)
+                    assert "looks like an id" in refused.json()["detail"]
+            # A home of before may have such a name.
+            await home.database.write(
+                lambda tx: tx.run("UPDATE agents SET name = ? WHERE id = ?", (aria.id, bea.id))
+            )
+            assert (await home.agents.get(aria.id)).name == "aria"
+            assert (await home.agents.get(bea.id)).id == bea.id
+
+
+async def test_a_slash_in_a_name_is_sent_encoded(tmp_path: Path):
+    async with open_home(tmp_path) as home, api_client(home) as client:
+        aria, bea = await home.agents.create("a/b%2F"), await home.agents.create("bea")
+        await aria.blocks.create("facts/cat", "Miso")
+        await home.blocks.write(aria, "facts/cat", Share(bea.id))
+        for agent in ("a%2Fb%252F", "a%2fb%252F", aria.id):
+            path = f"/api/agents/{agent}/blocks/facts%2Fcat"
+            assert (await client.get(path)).json()["label"] == "facts/cat"
+            added = {"operation": "append", "content": "Pip"}
+            assert (await client.post(f"{path}/edits", json=added)).status_code == 200
+        listed = (await client.get("/api/agents/bea/blocks")).json()["items"]
+        (shared,) = (block for block in listed if block["owner"])
+        assert shared["name"] == "a/b%2F/facts/cat"
+        shown = await client.get(f"/api/agents/bea/blocks/{quote(shared['name'], safe='')}")
+        assert shown.json()["text"].split("\n") == ["Miso", "Pip", "Pip", "Pip"]
+        await home.people.create("Ann")
+        await home.people.link("Ann", "web:https://ann.example")
+        gone = await client.delete("/api/accounts/web:https:%2F%2Fann.example")
+        assert gone.status_code == 204
+        assert (await home.people.get("Ann")).accounts == ()
+        nowhere = await client.get("/api/agents/a%2Fb/nothing")
+        assert nowhere.status_code == 404
+        figures = (await client.get("/metrics")).text
+        assert 'route="/api/agents/{agent}/blocks/{label}",status="200"} 4.0' in figures
+        slashed = await client.get("/api/agents/a%2Fb%252F/")
+        assert slashed.headers["location"].endswith("/api/agents/a%2Fb%252F")
+
+
 async def test_a_group_is_not_counted_as_an_agent_of_its_constellation(tmp_path: Path):
     async with open_home(tmp_path) as home, api_client(home) as client:
         for name in ("aria", "bea"):
@@ -444,6 +497,11 @@ async def test_a_refusal_names_what_it_is_about(tmp_path: Path):
             await theirs.groups.create("ring")
         with pytest.raises(NotAllowed, match=about):
             await theirs.groups.create(name="ring")
+        await home.agents.create("aria")
+        with pytest.raises(
+            NotAllowed, match=r"'hers' has the role viewer, .* agent\.send \('talk'\)"
+        ):
+            await theirs.agents.send("aria", "hi")
 
 
 @pytest.mark.promise("S5")
@@ -729,6 +787,16 @@ async def test_files_are_put_into_a_source_and_found(tmp_path: Path):
         assert [one["path"] for one in listed["items"]] == ["b.txt", "boiler.md", "bus.txt"]
         found = await client.post("/api/search", json={"text": "boiler bar", "agent": "aria"})
         assert found.json()["hits"][0]["text"] == "The boiler runs at 1.6 bar."
+
+
+@pytest.mark.parametrize("name", ["a.txt", "../b.txt", "b.exe"])
+async def test_of_a_form_with_a_file_that_is_refused_none_is_stored(tmp_path: Path, name: str):
+    async with open_home(tmp_path) as home, api_client(home) as client:
+        files = [("file", ("a.txt", b"one")), ("file", (name, b"two"))]
+        refused = await client.post("/api/sources/papers/files", files=files)
+        assert refused.status_code == 422
+        assert "Nothing was stored" in refused.json()["detail"]
+        assert await home.sources.list() == []
 
 
 @pytest.mark.promise("A1")

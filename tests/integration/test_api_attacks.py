@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from asterism.api import endpoints
+from asterism.testing.scripted import ScriptedModel
+from tests.api_scene import api_client
 from tests.integration.test_hostile_clients import Answer, Place, served
+from tests.scenes import open_home
 
 pytestmark = pytest.mark.promise("S5")
 
@@ -22,6 +25,52 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
     """Read a stream to its end, which must be a proper one."""
     async with asyncio.timeout(120):
         return await reader.readuntil(b"0\r\n\r\n")
+
+
+async def test_a_schema_of_an_answer_leads_nowhere_else(tmp_path: Path):
+    fetched: list[str] = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fetched.append((await reader.readline()).decode())
+        writer.close()
+
+    trap = await asyncio.start_server(note, "127.0.0.1", 0)
+    port = trap.sockets[0].getsockname()[1]
+    circle = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+    schemas: list[dict[str, Any]] = [
+        {"$ref": f"http://127.0.0.1:{port}/secret"},
+        {"items": {"$ref": "file:///etc/passwd"}},
+        {"$ref": "#/$defs/none"},
+        {"$dynamicRef": "#x"},
+        {"allOf": [{"$ref": "#"}]},
+        circle,
+    ]
+    # Three attempts to please the pattern, and then the tree.
+    model = ScriptedModel([*[f'"{"a" * 40}!"'] * 3, "[[], [[]]]"])
+    async with trap, open_home(tmp_path, model) as home, api_client(home) as client:
+        await home.agents.create("aria")
+        for schema in schemas:
+            for path in ("ask", "messages", "stream"):
+                asked = {"text": "hi", "json_schema": schema}
+                refused = await client.post(f"/api/agents/aria/{path}", json=asked)
+                assert (refused.status_code, refused.json()["type"]) == (422, "input"), schema
+                assert "The schema is not a valid JSON schema" in refused.json()["detail"]
+            form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+            told = [{"role": "user", "content": "hi"}]
+            asked = {"model": "aria", "messages": told, "response_format": form}
+            refused = await client.post("/openai/v1/chat/completions", json=asked)
+            assert refused.status_code == 400
+        assert fetched == []
+        assert model.requests == []
+        # A pattern that takes for ever ends the attempt, and stops nobody else.
+        asked = {"text": "hi", "json_schema": {"type": "string", "pattern": "^(a|a)*b?(a|aa)*$"}}
+        async with asyncio.timeout(120):
+            answer = (await client.post("/api/agents/aria/ask", json=asked)).json()
+        assert answer["state"] == "failed"
+        tree = {"type": "array", "items": {"$ref": "#"}}  # goes deeper, and so ends
+        asked = {"text": "hi", "json_schema": tree}
+        answer = (await client.post("/api/agents/aria/ask", json=asked)).json()
+        assert (answer["state"], answer["text"]) == ("done", "[[], [[]]]")
 
 
 @pytest.mark.parametrize("path", ["/api/agents/aria/events", "/api/events"])

@@ -112,6 +112,10 @@ async def test_agents_have_their_verbs(tmp_path: Path, how: str):
             renamed = await aria.edit(system="You are brief.")
             assert (renamed.id, renamed.system) == (aria.id, "You are brief.")
             assert [agent.name for agent in await remote.agents.list()] == ["aria"]
+            with pytest.raises(TypeError) as wrong:
+                await remote.agents.ask(aria, "hi", txet="hi")
+            assert str(wrong.value).endswith("got an unexpected keyword argument 'txet'")
+            await remote.agents.warm("aria")
             with pytest.raises(AttributeError, match="'settings' is not a noun of a home that"):
                 _ = remote.settings
             await aria.delete()

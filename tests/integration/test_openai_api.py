@@ -768,6 +768,23 @@ async def test_what_would_mean_something_else_is_refused(tmp_path: Path):
 # -- images and schemas ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_message_without_words_or_images_is_refused(tmp_path: Path, streamed: bool):
+    async with scene(tmp_path) as now:
+        await now.home.groups.create("duo", members=["aria"])
+        blank: list[Any] = [None, "", " \n", [], [{"type": "text", "text": " "}]]
+        for content in blank:
+            for model in ("aria", "duo"):
+                said = [{"role": "user", "content": content}]
+                with pytest.raises(BadRequestError, match="The message is empty"):
+                    await now.client.chat.completions.create(
+                        model=model, messages=said, stream=streamed
+                    )
+        with pytest.raises(BadRequestError, match="The message is empty"):
+            await now.client.responses.create(model="aria", input="", stream=streamed)
+        assert now.model.requests == []
+
+
 async def test_images_come_as_data_urls_and_are_known_in_the_history(tmp_path: Path):
     url = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
     message: Any = {

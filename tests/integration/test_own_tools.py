@@ -320,6 +320,7 @@ async def test_python_that_was_registered_runs_in_the_sandbox(home: Asterism):
         ("return open('/etc/shadow').read()", "FileNotFoundError|PermissionError"),
         ("import os; os._exit(3)", "returned no result. Exit code 3"),
         ("return object()", "TypeError"),
+        ("return float('nan')", "ValueError"),
         ("import socket; socket.create_connection(('127.0.0.1', 9), 1)", "Error"),
     ):
         await home.tools.add("add", "Adds.", ADD, python=f"def run(a, b):\n    {body}\n")

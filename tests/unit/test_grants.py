@@ -57,6 +57,14 @@ def covers(made: dict[str, Any], declared: ToolEffect | None = None, **given_: A
     return grants.covering("agent_1", wanted, "turn_1", 0) is not None
 
 
+@pytest.mark.promise("S5")
+@pytest.mark.parametrize("pattern", ["re:(a|a)*b", "*a" * 30 + "*b"])
+def test_a_pattern_that_would_take_for_ever_covers_nothing(pattern: str):
+    assert not covers({"command": "a" * 60}, pattern={"command": pattern})
+    assert not covers({"command": "x"}, pattern={"command": "re:("})
+    assert covers({"command": "aab"}, pattern={"command": "re:(a|a)*b"})
+
+
 _TEXTS = st.text(min_size=1, max_size=12)
 _VALUES = st.recursive(
     st.one_of(_TEXTS, st.integers(-9, 9), st.booleans(), st.lists(_TEXTS, max_size=3)),

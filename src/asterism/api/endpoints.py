@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import unquote
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -272,7 +274,24 @@ async def call_of(request: Request, one: ApiEndpoint) -> ApiCall:
     if one.body is not None:
         body = _body(one.body, await read_body(request))
     home = request.state.home if one.verb != OPEN else request.app.state.server
-    return ApiCall(home, request, dict(request.path_params), query, body)
+    return ApiCall(home, request, _path_values(request), query, body)
+
+
+ENCODED_SLASHES = "asterism.encoded_slashes"
+"""In the scope of a request whose path is one of `path_with_encoded_slashes`."""
+
+
+def path_with_encoded_slashes(raw: bytes) -> str:
+    """Return a path as it was sent, decoded but for what keeps slashes and parts of it apart."""
+    kept = re.sub(r"%(2[fF5])", r"%25\1", raw.decode("latin-1"))
+    return unquote(kept).replace("%2f", "%2F")
+
+
+def _path_values(request: Request) -> dict[str, str]:
+    values: dict[str, str] = dict(request.path_params)
+    if ENCODED_SLASHES not in request.scope:
+        return values
+    return {name: value.replace("%2F", "/").replace("%25", "%") for name, value in values.items()}
 
 
 # -- answers ---------------------------------------------------------------------------------------

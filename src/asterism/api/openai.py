@@ -346,7 +346,7 @@ async def _ask(
     history = await _unknown(home, agent, conversation.exchanges)
     signals = home.agents.stream(
         agent.id,
-        message.text or "(an image)",
+        message.words,
         external_id=external_id,
         repeat_seconds=repeat,
         images=message.images,
@@ -376,7 +376,7 @@ def _ask_group(
         )
     signals = home.groups.stream(
         group.name,
-        message.text or "(an image)",
+        message.words,
         external_id=external_id,
         repeat_seconds=repeat,
         images=message.images,
@@ -466,7 +466,7 @@ async def _unknown(home: Home, agent: Agent, exchanges: Sequence[PastExchange]) 
 
 def _wire(said: ClientMessage) -> bytes:
     """Return a message as the journal would have it."""
-    text = redact(said.text or "(an image)")
+    text = redact(said.words)
     return wire_without_mark(message_wire("user", text, [image(body) for body in said.images]))
 
 

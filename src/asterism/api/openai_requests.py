@@ -355,6 +355,11 @@ class ClientMessage:
     """Of a result, the call."""
 
     @property
+    def words(self) -> str:
+        """What the agent is asked: the text, or that there is an image and no text."""
+        return "(an image)" if self.images and not self.text.strip() else self.text
+
+    @property
     def line(self) -> str:
         """What an agent is told of it."""
         words = [self.text] if self.text else []

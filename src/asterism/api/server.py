@@ -28,6 +28,7 @@ from asterism.api.auth import Authentication
 from asterism.api.calls import call_route
 from asterism.api.connections import MAX_HEAD, HttpConnection, RequestChecks
 from asterism.api.endpoints import (
+    ENCODED_SLASHES,
     EVENTS,
     JSON,
     PROBLEM,
@@ -35,6 +36,7 @@ from asterism.api.endpoints import (
     answer_of,
     call_of,
     fault_answer,
+    path_with_encoded_slashes,
     problem_answer,
 )
 from asterism.api.idempotency import answer_once
@@ -340,13 +342,25 @@ def rest_application() -> Router:
     by_path: dict[str, dict[str, ApiEndpoint]] = {}
     for one in ENDPOINTS:
         by_path.setdefault(one.path, {})[one.method] = one
-    # Keys of deliveries and of secrets may have slashes inside.
+    # Keys of deliveries and of secrets may have slashes inside, also as they are.
     routes += [
         Route(path.replace("{key}", "{key:path}"), _handler(methods), methods=[*methods])
         for path, methods in by_path.items()
     ]
     # Not an application of its own: what it does not know is told by the one around it.
-    return Router(routes=routes)
+    return _EncodedSlashes(routes=routes)
+
+
+class _EncodedSlashes(Router):
+    """Routes to endpoints; a slash that was sent as `%2F` belongs to a name in the path."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw: bytes = scope.get("raw_path") or b""
+        if b"%2f" in raw.lower():
+            # In place: the middlewares around look for the endpoint in the same scope.
+            scope["path"] = path_with_encoded_slashes(raw)
+            scope[ENCODED_SLASHES] = True
+        await super().__call__(scope, receive, send)
 
 
 OPEN_PATHS = ("/api/openapi.json", "/api/docs", "/api/login")

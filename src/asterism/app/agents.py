@@ -780,10 +780,13 @@ class Agents:
 
     # -- models ----------------------------------------------------------------------------------
 
-    async def warm(self, agent: AgentRecord) -> None:
+    async def warm(self, agent: AgentRecord | str) -> None:
         """Let the model of an agent get ready while nobody has asked anything yet, if it can."""
         engine = self._engine
-        await self._session.id_of(agent)
+        if isinstance(agent, AgentRecord):
+            await self._session.id_of(agent)
+        else:
+            agent = await self._session.agent(agent)
         try:
             link = engine.models.link(engine.models.chain(agent.model)[0])
             if not isinstance(link.port, Warm):

@@ -851,6 +851,7 @@ def session_of_token(
     A token for some agents may use the groups that have no other members: `groups_seen`.
     """
     acts: frozenset[Act] | None = frozenset(map(Act, token.scopes)) or None
+    silent_role: str | None = None
     authority = session.authority()
     if token.role == OWNER:
         actor = THE_OWNER
@@ -863,9 +864,11 @@ def session_of_token(
         actor = Actor("person", person.id, person.name, person.trust, frozenset(roles))
         if Act.TALK not in allowed:
             # Persons whom the owner knows may talk to agents; a token says it by its role.
-            acts = (acts or frozenset(Act)) - {Act.TALK}
+            acts, silent_role = (acts or frozenset(Act)) - {Act.TALK}, token.role
     agents = frozenset(token.agents) or None
-    limits = TokenLimits(token.id, token.name, acts, agents, groups_seen, token.expires_at_ms)
+    limits = TokenLimits(
+        token.id, token.name, acts, agents, groups_seen, token.expires_at_ms, silent_role
+    )
     return changed_record(session, actor=actor, limits=limits)
 
 

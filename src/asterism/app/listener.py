@@ -188,7 +188,8 @@ class VerbCalls:
         except Exception as error:  # noqa: BLE001 - a bug of ours is told where it was met
             _log.exception("a call of another terminal failed")
             trace = "".join(traceback.format_exception(error))
-            await frames.send({"fault": {"kind": type(error).__name__, "trace": trace}})
+            fault = {"kind": type(error).__name__, "message": str(error), "trace": trace}
+            await frames.send({"fault": fault})
 
     async def _stream(self, items: AsyncGenerator[Any, None], frames: Frames) -> None:
         async with contextlib.aclosing(items):

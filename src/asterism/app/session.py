@@ -34,7 +34,7 @@ from asterism.records import dataclass
 from asterism.store import agents, events, journal, messages
 from asterism.store.database import Connection, Database
 from asterism.store.events import Event, home_chain
-from asterism.turns.loop import fault_of_schema
+from asterism.tools.schema import answer_schema_fault
 from asterism.types.agents import (
     DEFAULT_MODEL,
     OWNER,
@@ -44,6 +44,7 @@ from asterism.types.agents import (
     Participants,
     audience_of,
     chain_of,
+    is_id,
 )
 from asterism.types.groups import GroupRecord
 from asterism.types.memory import TOMBSTONES
@@ -121,6 +122,8 @@ class TokenLimits:
     groups: frozenset[str] = frozenset()
     """The ids of the groups that exist for it beside these agents: each of their members does."""
     expires_at_ms: int | None = None
+    silent_role: str | None = None
+    """The token's role, if that does not allow to talk, which persons may without a role."""
 
     def check(self, act: Act, verb: str) -> None:
         """Return if the token allows a verb; else raise `NotAllowed`."""
@@ -129,6 +132,11 @@ class TokenLimits:
         if self.acts is not None and act not in self.acts:
             if verb in READING_VERBS and Act.READ in self.acts:
                 return
+            if act is Act.TALK and self.silent_role is not None:
+                raise NotAllowed(
+                    f"The token {self.name!r} has the role {self.silent_role}, which does not "
+                    f"allow {verb} ({act.value!r}). Use another token. Nothing was changed."
+                )
             allowed = ", ".join(one.value for one in Act if one in self.acts) or "nothing"
             raise NotAllowed(
                 f"The token {self.name!r} does not allow {verb}, which needs the scope "
@@ -774,6 +782,11 @@ def checked_name(name: str, what: str = "an agent") -> str:
             f"{name[:40]!r} cannot name {what}: a name has 1 to 100 characters on one line. "
             "Choose another. Nothing was changed."
         )
+    if is_id(name, "agent", "group"):
+        raise InvalidInput(
+            f"{name!r} cannot name {what}: it looks like an id. Choose another. Nothing was "
+            "changed."
+        )
     return name
 
 
@@ -836,7 +849,7 @@ def checked_schema(schema: Mapping[str, Any] | None) -> str | None:
         text = orjson.dumps(schema).decode()
     except TypeError as error:
         raise InvalidInput(f"The schema is not JSON: {error}. Nothing was stored.") from None
-    if fault := fault_of_schema(orjson.loads(text)):
+    if fault := answer_schema_fault(orjson.loads(text)):
         raise InvalidInput(f"The schema is not a valid JSON schema: {fault}. Nothing was stored.")
     return text
 

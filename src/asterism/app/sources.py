@@ -75,7 +75,7 @@ def _check_path_part(name: str, what: str) -> None:
         )
 
 
-def _file_name(name: str) -> str:
+def checked_file_name(name: str) -> str:
     """Return the name of a file that is put into a source; it must not lead elsewhere."""
     _check_path_part(name, "file")
     if not is_known(Path(name)):
@@ -307,7 +307,7 @@ class Sources:
             audience: Who may see a source that is made.
             most: How many bytes it may have.
         """
-        file, parts = _file_name(file), _parts_of(content)
+        file, parts = checked_file_name(file), _parts_of(content)
         # It becomes the name of a directory.
         _check_path_part(checked_name(name, "a source"), "source that files are put into")
         place = self._session.data / UPLOADS / name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import re
 import shlex
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import field, fields, replace
@@ -1008,6 +1007,8 @@ class Grants:
 def _check(
     tool: str, pattern: Mapping[str, str], until: int | None, uses: int | None, now: int
 ) -> None:
+    import regex
+
     if not tool.strip() or len(tool) > 200:
         raise InvalidInput(
             f"{tool[:80]!r} names no tool. Write its name, or a glob such as file*. "
@@ -1022,8 +1023,8 @@ def _check(
         )
     for name, value in pattern.items():
         try:
-            re.compile(value.removeprefix("re:") if value.startswith("re:") else "")
-        except re.error as error:
+            regex.compile(value.removeprefix("re:") if value.startswith("re:") else "")
+        except regex.error as error:
             raise InvalidInput(
                 f"The pattern {name}={value} is not a valid regular expression ({error}). "
                 "Nothing was granted."

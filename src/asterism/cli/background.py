@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 FILE = "background.json"
 """Says which process is in the background; it is removed when that process ends by itself."""
 _READY_WITHIN = 120.0
+_TOLD_WITHIN = 1.0
+"""Seconds between having the directory open and saying that it is the home in the background."""
 _END_WITHIN = 20.0
 """Seconds to end by itself: turns under way get half of it."""
 _LOOK_EVERY = 0.05
@@ -92,16 +94,15 @@ async def up(
             'Use "asterism serve" or "asterism worker". Nothing was started.'
         )
     if (holder := _holder(place)) is not None:
-        known = read_background(place)
-        if known is None or known.pid != holder:
+        known = await _in_background(place, _TOLD_WITHIN)
+        if known is None:
             raise Conflict(
                 f"Process {holder} has {place} open: a chat, a served home or a program. End it, "
                 'then run "asterism up" again. Nothing was started.'
             )
         started = False
     else:
-        known = await _start(options)
-        started = True
+        known, started = await _start(options)
     word = "The home runs" if started else "The home runs already"
     at = f", at {known.address}" if known.address is not None else ""
     async with open_home(options, readonly=True) as home:
@@ -125,8 +126,24 @@ def _on_postgres(options: Options) -> bool:
     return load(options.place, options.config, os.environ).store.url is not None
 
 
-async def _start(options: Options) -> Background:
-    """Start a process that outlives this one, and return when it is ready."""
+async def _in_background(place: Path, within: float) -> Background | None:
+    """Return the home in the background; wait for one that another command is starting."""
+    until = time.monotonic() + within
+    while (holder := _holder(place)) is not None:
+        known = read_background(place)
+        if known is not None and known.pid == holder and await greet(place) is not None:
+            return known
+        if time.monotonic() > until:
+            break
+        await asyncio.sleep(_LOOK_EVERY)
+    return None
+
+
+async def _start(options: Options) -> tuple[Background, bool]:
+    """Start a process that outlives this one, and return when it is ready.
+
+    The second value is false if another command was quicker.
+    """
     place = options.place
     file = place / log.FILE
     process, before = _spawn(options, file)
@@ -134,8 +151,10 @@ async def _start(options: Options) -> Background:
     while time.monotonic() < until:
         known = read_background(place)
         if known is not None and known.pid == process.pid and await greet(place) is not None:
-            return known
+            return known, True
         if process.poll() is not None:
+            if (known := await _in_background(place, until - time.monotonic())) is not None:
+                return known, False
             words = _last_words(file, before)
             if words is None:
                 full = is_disk_full(place)
@@ -150,7 +169,10 @@ async def _start(options: Options) -> Background:
 
 def _spawn(options: Options, file: Path) -> tuple[subprocess.Popen[bytes], int]:
     """Start a process that writes to the log, and return it with the length of the log before."""
-    make_directory(options.place)
+    try:
+        make_directory(options.place)
+    except OSError as error:
+        raise _unusable(options.place, error) from None
     config = ["--config", str(options.config.absolute())] if options.config else []
     command = [sys.executable, "-m", "asterism", "--data", str(options.place), *config]
     socket = options.place / SOCKET
@@ -272,8 +294,23 @@ async def down(options: Options) -> Result:
 
 
 def _forget_crash(place: Path, known: Background | None) -> int | None:
-    (place / FILE).unlink(missing_ok=True)
+    try:
+        (place / FILE).unlink(missing_ok=True)
+    except OSError as error:
+        raise _unusable(place, error) from None
     return known.pid if known is not None else None
+
+
+def _unusable(place: Path, error: OSError) -> Conflict:
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return Conflict(
+            f"{place} is a file, or below one, and a directory is needed to keep the data in. "
+            "Choose another with --data. Nothing was changed."
+        )
+    return Conflict(
+        f"The data directory {place} cannot be used ({error.strerror}). Give this user write "
+        "access to it, or choose another with --data. Nothing was changed."
+    )
 
 
 async def _is_gone(place: Path, pid: int, within: float) -> bool:

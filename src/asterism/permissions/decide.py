@@ -75,24 +75,48 @@ def _certain_path(path: str) -> str | None:
     return None if plain is None or plain.startswith(("..", "~", "$")) else plain
 
 
-def glob(pattern: str, *, loosely: bool = False) -> Test:
+def glob(pattern: str, *, loosely: bool = False, bounded: bool = False) -> Test:
     """Compile a glob, where `*` matches any text, or a regular expression after `re:`.
 
-    With `loosely`, an expression ignores case, and `..` in a text is allowed.
+    With `loosely`, an expression ignores case, and `..` in a text is allowed. With `bounded`, a
+    text that takes too long to match does not match.
     """
+    compiled = _bounded if bounded else _unbounded
     if pattern.startswith("re:"):
         flags = re.DOTALL | re.IGNORECASE if loosely else re.DOTALL
-        return re.compile(pattern[3:], flags).fullmatch
+        return compiled(pattern[3:], flags)
     if not _is_glob(pattern):
         return pattern.__eq__
     parts = {"*": ".*", "?": "."}
-    fits = re.compile(
-        "".join(parts.get(char) or re.escape(char) for char in pattern), re.DOTALL
-    ).fullmatch
+    fits = compiled("".join(parts.get(char) or re.escape(char) for char in pattern), re.DOTALL)
     if loosely or "/" not in pattern:
         return fits
     # `..` leaves the folder or the address that the pattern means.
     return lambda text: fits(text) and not _UPWARDS.search(text)
+
+
+def _unbounded(expression: str, flags: int) -> Test:
+    return re.compile(expression, flags).fullmatch
+
+
+def _bounded(expression: str, flags: int) -> Test:
+    import regex
+
+    try:
+        fits = regex.compile(expression, int(flags)).fullmatch
+    except regex.error:  # of a grant that was stored before this was refused
+        return lambda _: False
+
+    def test(text: str) -> bool:
+        try:
+            return fits(text, timeout=_MAX_MATCH_SECONDS) is not None
+        except TimeoutError:
+            return False
+
+    return test
+
+
+_MAX_MATCH_SECONDS = 0.05
 
 
 def path_glob(pattern: str) -> Test:
@@ -632,8 +656,8 @@ class _Compiled:
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
-        self.names = glob(grant.tool)
-        self._tests = [(name, glob(value)) for name, value in grant.pattern.items()]
+        self.names = glob(grant.tool, bounded=True)
+        self._tests = [(name, glob(value, bounded=True)) for name, value in grant.pattern.items()]
 
     def covers(self, agent_id: str, wanted: CallRequest, turn_id: str, now: int) -> bool:
         grant = self.grant

@@ -97,15 +97,17 @@ async def create(tx: Connection, agent: AgentRecord) -> bool:
 
 async def by_name(tx: Connection, name: str) -> AgentRecord | None:
     """Return the agent of that name or id, or None."""
-    row = await tx.one(
-        f"SELECT {_COLUMNS} FROM agents"
-        " WHERE constellation = ? AND name = ? AND kind = 'agent' AND deleted_at IS NULL",
-        (tx.constellation, name),
-    )
-    if row is None and name.startswith("agent_"):
+    row = None
+    if name.startswith("agent_"):  # an id leads to its own agent, whatever others are called
         row = await tx.one(
             f"SELECT {_COLUMNS} FROM agents"
             " WHERE constellation = ? AND id = ? AND deleted_at IS NULL",
+            (tx.constellation, name),
+        )
+    if row is None:
+        row = await tx.one(
+            f"SELECT {_COLUMNS} FROM agents"
+            " WHERE constellation = ? AND name = ? AND kind = 'agent' AND deleted_at IS NULL",
             (tx.constellation, name),
         )
     return _agent(row) if row else None

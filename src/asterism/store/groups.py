@@ -92,9 +92,11 @@ async def create(tx: Connection, group: GroupRecord, wake_at: int | None) -> boo
 
 async def by_name(tx: Connection, name: str) -> GroupRecord | None:
     """Return the group of that name or id with its members, or None."""
-    row = await tx.one(f"{_GROUP} AND a.name = ?", (tx.constellation, name))
-    if row is None and name.startswith("group_"):
+    row = None
+    if name.startswith("group_"):
         row = await tx.one(f"{_GROUP} AND g.id = ?", (tx.constellation, name))
+    if row is None:
+        row = await tx.one(f"{_GROUP} AND a.name = ?", (tx.constellation, name))
     return _group(row, await members_of(tx, row[0])) if row else None
 
 

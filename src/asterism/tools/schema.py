@@ -80,23 +80,31 @@ def checked_schema(name: str, schema: object) -> dict[str, Any]:
     itself and ends for every argument; what is not so raises `InvalidInput` with the reason. A
     schema that says nothing of its type is taken for one of an object.
     """
-    checked = _read_schema(name, schema)
+    try:
+        return _checked_schema(schema)
+    except _UnfitSchema as error:
+        raise InvalidInput(
+            f"The parameters of tool {name[:80]!r} cannot be used: {error}. The tool was not added."
+        ) from None
+
+
+def _checked_schema(schema: object) -> Node:
+    checked = _read_schema(schema)
     kind = checked.setdefault("type", "object")
     if kind != "object":
-        raise _invalid_schema(name, f"it has the type {_quoted(kind)}; parameters are an object")
+        raise _UnfitSchema(f"it has the type {_quoted(kind)}; parameters are an object")
     checked.setdefault("properties", {})
     checked.pop("$id", None)
     checked.pop("id", None)
-    _check_keywords(name, checked)
-    _check_against_draft(name, checked)
+    _check_keywords(checked)
+    _check_against_draft(checked)
     for parameter in checked["properties"]:
         if not _PARAMETER.fullmatch(parameter):
-            raise _invalid_schema(
-                name,
+            raise _UnfitSchema(
                 f"it has a parameter {_quoted(parameter)}; vendors accept 1 to 64 of a-z, "
                 "A-Z, 0-9, _, . and -",
             )
-    _check_termination(name, checked)
+    _check_termination(checked)
     return checked
 
 
@@ -140,24 +148,50 @@ def argument_faults(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> 
     return faults
 
 
+def answer_schema_fault(schema: Mapping[str, Any]) -> str:
+    """Say why answers cannot be held against a schema; nothing if they can.
+
+    As parameters of a tool, it refers to nothing outside of itself and ends for every answer.
+    """
+    try:
+        read = _read_schema(schema)
+        _check_against_draft(read)
+        _check_keywords(read)
+        _check_termination(read)
+    except _UnfitSchema as error:
+        return str(error)
+    return ""
+
+
+def answer_fault(schema: Mapping[str, Any], answer: object) -> str:
+    """Say in what an answer does not fulfil a schema; nothing if it does."""
+    from referencing.exceptions import Unresolvable
+
+    try:
+        fault = next(iter(_validator(schema).iter_errors(answer)), None)
+    except (_TooManyChecks, RecursionError):
+        return "it takes too long to hold it against the schema"
+    except Unresolvable as error:  # of a message that was stored before this was refused
+        return f"the schema refers to what is not in it ({str(error)[:100]})"
+    return "" if fault is None else f"at {fault.json_path}, {fault.message[:300]}"
+
+
 # -- the checks -----------------------------------------------------------------------------------
 
 
-def _read_schema(name: str, schema: object) -> Node:
+def _read_schema(schema: object) -> Node:
     if schema is None:
         return {"type": "object", "properties": {}}
     if not isinstance(schema, Mapping):
-        raise _invalid_schema(name, f"it is {type(schema).__name__}; a JSON object is needed")
+        raise _UnfitSchema(f"it is {type(schema).__name__}; a JSON object is needed")
     if (depth := _depth(cast("object", schema))) > MAX_DEPTH:
-        raise _invalid_schema(
-            name, f"it is nested more than {depth - 1} deep; the most is {MAX_DEPTH}"
-        )
+        raise _UnfitSchema(f"it is nested more than {depth - 1} deep; the most is {MAX_DEPTH}")
     try:
         text = orjson.dumps(schema)
     except TypeError as error:
-        raise _invalid_schema(name, f"it is not valid JSON ({error})") from None
+        raise _UnfitSchema(f"it is not valid JSON ({error})") from None
     if len(text) > MAX_SCHEMA:
-        raise _invalid_schema(name, f"it has {len(text):,} bytes; the most is {MAX_SCHEMA:,}")
+        raise _UnfitSchema(f"it has {len(text):,} bytes; the most is {MAX_SCHEMA:,}")
     return orjson.loads(text)
 
 
@@ -182,43 +216,39 @@ def _depth(value: object) -> int:
     return depth
 
 
-def _check_keywords(name: str, schema: Node) -> None:
+def _check_keywords(schema: Node) -> None:
     for where, node in _nodes(schema):
         for keyword in _UNSUPPORTED:
             if keyword in node:
-                raise _invalid_schema(name, f"{where} has {keyword}, which is not supported")
+                raise _UnfitSchema(f"{where} has {keyword}, which is not supported")
         for keyword in ("$id", "id", "$schema"):
             if node is not schema and isinstance(node.get(keyword), str):
-                raise _invalid_schema(
-                    name, f"{where} has its own {keyword}, which changes what $ref means"
-                )
+                raise _UnfitSchema(f"{where} has its own {keyword}, which changes what $ref means")
         reference = node.get("$ref")
         if isinstance(reference, str):
             if not reference.startswith("#") or (reference != "#" and reference[1:2] != "/"):
                 problem = f"{where} refers to {_quoted(reference)}"
-                raise _invalid_schema(name, f"{problem}; only '#/…' within the schema is followed")
+                raise _UnfitSchema(f"{problem}; only '#/…' within the schema is followed")
             if not isinstance(_follow_pointer(schema, reference), dict | bool):
-                raise _invalid_schema(
-                    name, f"{where} refers to {_quoted(reference)}, which is not a schema"
-                )
+                raise _UnfitSchema(f"{where} refers to {_quoted(reference)}, which is not a schema")
         for pattern in _patterns(node):
             if fault := pattern_fault(pattern):
-                raise _invalid_schema(name, f"{where} has the pattern {_quoted(pattern)}: {fault}")
+                raise _UnfitSchema(f"{where} has the pattern {_quoted(pattern)}: {fault}")
 
 
-def _check_against_draft(name: str, schema: Node) -> None:
+def _check_against_draft(schema: Node) -> None:
     """Hold the schema against the draft that it names, or the current one."""
     from jsonschema.exceptions import SchemaError
 
     try:
         _validator_class(schema).check_schema(schema)
     except SchemaError as error:
-        raise _invalid_schema(name, f"at {error.json_path}, {str(error.message)[:200]}") from None
+        raise _UnfitSchema(f"at {error.json_path}, {str(error.message)[:200]}") from None
     except RecursionError:
-        raise _invalid_schema(name, "it is nested too deeply") from None
+        raise _UnfitSchema("it is nested too deeply") from None
 
 
-def _check_termination(name: str, schema: Node) -> None:
+def _check_termination(schema: Node) -> None:
     """Refuse references that lead in a circle without going deeper, or unfold without end."""
     costs: dict[int, int] = {}
 
@@ -227,7 +257,7 @@ def _check_termination(name: str, schema: Node) -> None:
             return 1
         here = id(cast("object", node))
         if here in above:
-            raise _invalid_schema(name, "a $ref refers to itself, so it could never be checked")
+            raise _UnfitSchema("a $ref refers to itself, so it could never be checked")
         if here not in costs:
             known = cast("Node", node)
             inner = [known[keyword] for keyword in _SINGLE_SCHEMA if keyword in known]
@@ -238,16 +268,14 @@ def _check_termination(name: str, schema: Node) -> None:
                 inner.append(_follow_pointer(schema, known["$ref"]))
             costs[here] = 1 + sum(cost(each, above | {here}) for each in inner)
             if costs[here] > _MAX_EXPANDED:
-                raise _invalid_schema(
-                    name, f"its references unfold into more than {_MAX_EXPANDED:,} parts"
-                )
+                raise _UnfitSchema(f"its references unfold into more than {_MAX_EXPANDED:,} parts")
         return costs[here]
 
     try:
         for _, node in _nodes(schema):
             cost(node, frozenset())
     except RecursionError:
-        raise _invalid_schema(name, "its references are nested too deeply") from None
+        raise _UnfitSchema("its references are nested too deeply") from None
 
 
 # -- walking --------------------------------------------------------------------------------------
@@ -415,10 +443,8 @@ def _pattern_properties(validator: Any, named: Node, instance: Any, _: Any) -> I
                     yield from validator.descend(value, inner, path=key, schema_path=pattern)
 
 
-def _invalid_schema(name: str, reason: str) -> InvalidInput:
-    return InvalidInput(
-        f"The parameters of tool {name[:80]!r} cannot be used: {reason}. The tool was not added."
-    )
+class _UnfitSchema(Exception):
+    """Values cannot be held against a schema; it says why."""
 
 
 def _quoted(value: object) -> str:
@@ -569,7 +595,7 @@ try:
     value = names["run"](**given["arguments"])
     if inspect.iscoroutine(value):
         value = asyncio.run(value)
-    text = json.dumps({"value": value})
+    text = json.dumps({"value": value}, allow_nan=False)
 except BaseException as error:
     import traceback
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)

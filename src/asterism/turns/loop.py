@@ -14,6 +14,7 @@ from asterism.errors import BudgetReached, ModelError, ModelGarbled, ToolError, 
 from asterism.ports import ModelQuestion, ModelRequest, Profile
 from asterism.store import agents
 from asterism.telemetry.redaction import RedactingStream, redact
+from asterism.tools.schema import answer_fault
 from asterism.tools.tool import Tool
 from asterism.turns.calls import carry_out_decisions, run_calls, settle_open_calls
 from asterism.turns.context import BYTES_PER_TOKEN
@@ -359,22 +360,7 @@ def fault_of(text: str, schema: dict[str, Any]) -> str:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         return f"it is not JSON ({error})"
-    from jsonschema.validators import validator_for
-
-    fault = next(iter(validator_for(schema)(schema).iter_errors(value)), None)
-    return "" if fault is None else f"at {fault.json_path}, {fault.message[:300]}"
-
-
-def fault_of_schema(schema: dict[str, Any]) -> str:
-    """Say what is wrong with a schema itself; nothing if it can be used."""
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import validator_for
-
-    try:
-        validator_for(schema).check_schema(schema)
-    except SchemaError as error:
-        return f"at {error.json_path}, {error.message[:300]}"
-    return ""
+    return answer_fault(schema, value)
 
 
 # -- rules for tools -------------------------------------------------------------------------------

@@ -89,6 +89,12 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{at:012x}{tail:012x}"
 
 
+def is_id(text: str, *prefixes: str) -> bool:
+    """Return whether a text has the form of an id with one of these prefixes."""
+    prefix, _, number = text.partition("_")
+    return prefix in prefixes and len(number) == 24 and not number.strip("0123456789abcdef")
+
+
 class _LatestId:
     """The latest id that this process has made."""
 

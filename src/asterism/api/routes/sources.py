@@ -11,7 +11,7 @@ from starlette.datastructures import UploadFile
 from asterism.api.endpoints import ApiCall, Body, bounded, check_length, endpoint
 from asterism.api.fields import NEXT, AudienceText, Limit, Name, page_by, whole_list
 from asterism.api.shapes import ANY, list_of
-from asterism.app.sources import MAX_UPLOAD
+from asterism.app.sources import MAX_UPLOAD, checked_file_name
 from asterism.errors import InvalidInput
 from asterism.types.documents import DocumentSource, SourceDocument
 from asterism.views import agent_names, source_view
@@ -132,10 +132,16 @@ async def upload_files(call: ApiCall) -> Any:
                 "The form has no file. Send multipart/form-data with at least one part that has a "
                 "file name. Nothing was stored."
             )
-        for file in files:
-            results[file.filename or ""] = await call.home.sources.upload(
-                call.path["source"], file.filename or "", _parts(file)
-            )
+        # All of them are looked at before the first one is stored.
+        names = [checked_file_name(file.filename or "") for file in files]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidInput(
+                    f"The form has more than one file named {name!r}. Give each a name of its own. "
+                    "Nothing was stored."
+                )
+        for name, file in zip(names, files, strict=True):
+            results[name] = await call.home.sources.upload(call.path["source"], name, _parts(file))
     return results
 
 
