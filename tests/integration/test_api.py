@@ -497,7 +497,9 @@ async def test_a_refusal_names_what_it_is_about(tmp_path: Path):
             await theirs.groups.create("ring")
         with pytest.raises(NotAllowed, match=about):
             await theirs.groups.create(name="ring")
-        await home.agents.create("aria")
+        aria = await home.agents.create("aria")
+        with pytest.raises(NotAllowed, match=r"block\.write \(block 'human'\)"):
+            await theirs.blocks.write(aria.id, "human", Append("a line"))
         with pytest.raises(
             NotAllowed, match=r"'hers' has the role viewer, .* agent\.send \('talk'\)"
         ):

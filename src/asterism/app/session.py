@@ -539,7 +539,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
         @functools.wraps(method)
         async def streamed(self: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
             arguments.check(args, kwargs)
-            await self._session.allow(act, verb, noun, arguments.first(args, kwargs))
+            await self._session.allow(act, verb, noun, arguments.subject(args, kwargs))
             try:
                 async with aclosing(method(self, *args, **kwargs)) as stream:
                     async for item in stream:
@@ -556,7 +556,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
             arguments.check(args, kwargs)
             session: Session = self._session
             if session.limits is not None or session.is_guest or not session.is_owner:
-                await session.allow(act, verb, noun, arguments.first(args, kwargs))
+                await session.allow(act, verb, noun, arguments.subject(args, kwargs))
             try:
                 return await method(self, *args, **kwargs)
             except AsterismError as error:
@@ -569,7 +569,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
         @functools.wraps(method)
         def called(self: Any, *args: Any, **kwargs: Any) -> Any:
             arguments.check(args, kwargs)
-            self._session.check(act, verb, noun, arguments.first(args, kwargs))
+            self._session.check(act, verb, noun, arguments.subject(args, kwargs))
             try:
                 return method(self, *args, **kwargs)
             except AsterismError as error:
@@ -614,9 +614,15 @@ class Arguments:
         self._declared: dict[str, tuple[Fits | None, str]] | None = None
         """By name, what a value must fulfil, and the type as it is written."""
 
-    def first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """Return what a call is about, its first argument, also where it is given by its name."""
-        return args[:1] or [kwargs[name] for name in self._names[:1] if name in kwargs]
+    def subject(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Return what a call is about: a label, or else its first argument, by name or not."""
+        for about in ("label", *self._names[:1]):
+            place = self._names.index(about) if about in self._names else len(args)
+            if place < len(args):
+                return args[place : place + 1]
+            if about in kwargs:
+                return [kwargs[about]]
+        return []
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raise `InvalidInput` unless all arguments are valid. Python counts them."""
