@@ -13,7 +13,7 @@ import pytest
 
 from asterism import Asterism, TurnState, apply_template
 from asterism.config.parse import ConfigDocument
-from asterism.errors import ConfigError, Conflict, NotFound
+from asterism.errors import ConfigError, Conflict, InvalidInput, NotFound
 from asterism.groups.template import (
     parse_template,
     read_template,
@@ -111,6 +111,12 @@ def test_a_template_of_ones_own_is_checked(text: str, expected: str) -> None:
         parse_template(ConfigDocument.parse("team.toml", text))
     assert expected in raised.value.message
     assert "\n" not in raised.value.message
+
+
+@pytest.mark.parametrize("prefix", ["x/", "@", " ", "p" * 60])
+def test_a_prefix_that_no_name_can_have_is_refused_in_a_sentence(prefix: str) -> None:
+    with pytest.raises(InvalidInput, match="cannot stand before the names of a template"):
+        with_prefix(read_template("review-board"), prefix)
 
 
 def test_names_are_put_in_and_prefixed() -> None:

@@ -37,6 +37,7 @@ from asterism.types.agents import OWNER, Audience, Label, Trust, message_id_for,
 from asterism.types.groups import (
     AGENT_CHANNEL,
     GROUP_CHANNEL,
+    NO_SECRET_ANSWER,
     SECRET_ANSWER,
     AskedQuestion,
     Delegation,
@@ -327,7 +328,10 @@ class GroupRunner:
             return
         turn.context.learn(label)
         turn.stage(EntryKind.ONCE, f"{key}/outcome", item.body, meta=meta, at=item.at_ms)
-        text = SECRET_ANSWER if said["key"] in secret and said["state"] == "done" else said["text"]
+        hidden = (
+            {"done": SECRET_ANSWER, "failed": NO_SECRET_ANSWER} if said["key"] in secret else {}
+        )
+        text = hidden.get(said["state"], said["text"])
         told = {"member": names.get(said["key"], ""), "state": said["state"], "text": text}
         self._publish(turn, said["key"], "member", {**told, "turn": said["turn"]})
 

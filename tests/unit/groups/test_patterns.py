@@ -37,7 +37,8 @@ NOW = 1_800_000_000_000
 
 
 def member(number: int, **fields: Any) -> GroupMember:
-    return GroupMember(f"agent_{number}", f"m{number}", position=number, **fields)
+    name = fields.pop("name", f"m{number}")
+    return GroupMember(f"agent_{number}", name, position=number, **fields)
 
 
 def state_of(pattern: Pattern, members: Sequence[GroupMember], **options: Any) -> GroupState:
@@ -310,6 +311,32 @@ def test_somebody_is_always_chosen_and_the_same_state_chooses_the_same(text: str
     assert decision.asks
     assert decision.reason
     assert pattern.decide(state) == decision
+
+
+@pytest.mark.promise("G1")
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("@ben-2 hi", ["ben-2"]),
+        ("@Ben Smith, hi", ["Ben Smith"]),
+        ("@ben and @ben-2: hi", ["ben", "ben-2"]),
+        ("@BEN hi", ["ben"]),
+        ("@ADA hi", ["ADA"]),
+        ("@ada hi", ["ada"]),
+        ("@ben's turn", ["ben"]),
+        ("write to lena@ben", ["ada"]),
+        ("@quiet-ben hi", ["ada"]),
+    ],
+)
+def test_a_name_that_begins_with_another_name_is_addressed_alone(text: str, asked: list[str]):
+    pattern = DynamicPattern()
+    names = ("ada", "ADA", "ben", "ben-2", "Ben Smith", "quiet", "quiet-ben")
+    members = [member(number, name=name) for number, name in enumerate(names)]
+    members[0] = replace(members[0], role=Role.SUPERVISOR)
+    members[-1] = replace(members[-1], role=Role.OBSERVER)
+    decision = pattern.decide(replace(state_of(pattern, members), message=text))
+    by_id = {each.agent_id: each.name for each in members}
+    assert [by_id[ask.agent_id] for ask in decision.asks] == asked
 
 
 def test_a_rule_calls_no_code_but_what_a_package_offers(monkeypatch: pytest.MonkeyPatch):

@@ -166,11 +166,13 @@ def _addressed(state: GroupState) -> tuple[list[GroupMember], str]:
     text = state.message
     if re.search(r"(?<!\w)@all\b", text, re.IGNORECASE):
         return list(state.members), "the message is for @all."
-    named = [
-        member
-        for member in state.members
-        if re.search(rf"(?<!\w)@{re.escape(member.name)}(?!\w)", text, re.IGNORECASE)
-    ]
+    names = [member.name for member in state.group.members]
+    mentioned = {
+        name
+        for found in re.finditer(r"(?<!\w)@", text)
+        if (name := _name_at(text, found.end(), names))
+    }
+    named = [member for member in state.members if member.name in mentioned]
     if named:
         return named, "addressed with @."
     for member in sorted(state.members, key=lambda member: -len(member.name)):
@@ -178,6 +180,18 @@ def _addressed(state: GroupState) -> tuple[list[GroupMember], str]:
         if re.match(pattern, text.strip(), re.IGNORECASE):
             return [member], "addressed by name."
     return [], ""
+
+
+def _name_at(text: str, start: int, names: Sequence[str]) -> str:
+    """Return the longest name that stands there: @ben-2 is not for ben; nothing if none does."""
+    found = ""
+    for name in names:
+        end = start + len(name)
+        said = text[start:end]
+        fits = said.casefold() == name.casefold() and re.match(r"\w", text[end:]) is None
+        if fits and (len(name) > len(found) or (len(name) == len(found) and said == name)):
+            found = name
+    return found
 
 
 def _draw(

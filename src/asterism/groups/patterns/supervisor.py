@@ -75,7 +75,21 @@ class SupervisorPattern:
                 "A task could not be given away, and the rules say that this ends the turn.",
                 failure=f"I had to stop: {reason}",
             )
+        return self._ask_again(state, leader, lead, given)
+
+    def _ask_again(
+        self, state: GroupState, leader: GroupMember, lead: AskedQuestion, given: list[Delegation]
+    ) -> GroupDecision:
+        """Give the leader what came back; end the turn if it still does not answer."""
         number = int(lead.key.removeprefix(LEADER_KEY)) + 1
+        rounds = int(state.option("max_rounds", MAX_ROUNDS))
+        if number > rounds + 1:
+            # It has been told twice that it has to answer itself.
+            return GroupDecision(
+                f"{lead.name} delegates instead of answering, after {rounds} rounds of tasks.",
+                failure=f"I had to stop: {lead.name}, who leads, gave tasks away again and again "
+                f"after {rounds} rounds, instead of answering. Its latest words: {lead.answer}",
+            )
         return GroupDecision(
             f"All that {lead.name} gave away has come back.",
             asks=(
