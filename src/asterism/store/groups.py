@@ -272,8 +272,13 @@ async def keep(tx: Connection, group_id: str, pattern: str, memory: Mapping[str,
 
 
 async def set_wake(tx: Connection, group_id: str, wake_at: int | None) -> None:
-    """Set when a group is looked at next."""
-    await tx.run("UPDATE groups SET wake_at = ? WHERE id = ?", (wake_at, group_id))
+    """Set when a group is looked at next, and tell those who wait for it."""
+    changed = await tx.one(
+        "UPDATE groups SET wake_at = ? WHERE id = ? AND wake_at IS DISTINCT FROM ? RETURNING id",
+        (wake_at, group_id, wake_at),
+    )
+    if changed is not None and wake_at is not None:
+        await tx.notify("group", group_id)
 
 
 async def due(tx: Connection, now: int, most: int) -> list[tuple[str, str, int]]:
