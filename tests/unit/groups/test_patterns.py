@@ -339,6 +339,23 @@ def test_a_name_that_begins_with_another_name_is_addressed_alone(text: str, aske
     assert [by_id[ask.agent_id] for ask in decision.asks] == asked
 
 
+@pytest.mark.promise("G1")
+@pytest.mark.parametrize(
+    ("said", "told"), [("", "one"), ("STOP", "one"), ("two STOP", "m1: one\n\nm2: two")]
+)
+def test_the_word_that_ends_a_conversation_is_not_part_of_it(said: str, told: str):
+    pattern = DynamicPattern()
+    options = {"max_turns": 2, "count": 2, "selector": "random", "termination_token": "STOP"}
+    state = state_of(pattern, [member(1), member(2)], **options)
+    state = after(state, pattern.decide(state))
+    done = QuestionState.DONE
+    state = answer(state, "round/0/agent_1", done, "one STOP")
+    state = answer(state, "round/0/agent_2", done, said)
+    text = pattern.decide(state).answer
+    assert text is not None
+    assert sorted(text.split("\n\n")) == told.split("\n\n")
+
+
 def test_a_rule_calls_no_code_but_what_a_package_offers(monkeypatch: pytest.MonkeyPatch):
     pattern = SleeptimePattern()
     for name in ("os:system", "operator:truth", "truth"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -154,11 +155,13 @@ def _ended(state: GroupState, spoken: list[AskedQuestion], rounds: int) -> Group
     ends = bool(token) and any(token in asked.answer for asked in answered)
     if not ends and rounds < int(state.option("max_turns", 1)):
         return None
-    text = with_names(done)
+    if token:
+        told = [replace(asked, answer=asked.answer.replace(token, "").strip()) for asked in done]
+        done = [asked for asked in told if asked.answer] or done
     reason = (
         "The token that ends a conversation was said." if ends else "Those asked have answered."
     )
-    return GroupDecision(reason, answer=text.replace(token, "").strip() if token else text)
+    return GroupDecision(reason, answer=with_names(done))
 
 
 def _addressed(state: GroupState) -> tuple[list[GroupMember], str]:
