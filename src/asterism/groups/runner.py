@@ -640,7 +640,10 @@ async def _speaker(turn: Turn) -> str:
     if first == OWNER:
         return "your owner"
     person = await turn.live.database.read(lambda tx: get_person(tx, first))
-    return person.name if person is not None else "somebody unknown"
+    if person is None:
+        return "somebody unknown"
+    # The name ends where asterism's bracket does: whoever speaks has chosen it.
+    return person.name.replace("[", "(").replace("]", ")")
 
 
 async def _thread_of(tx: Connection, turn: Turn) -> tuple[str, int]:
