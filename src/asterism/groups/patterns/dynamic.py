@@ -25,6 +25,7 @@ from asterism.types.groups import (
 SELECTORS = ("random", "load_balancing", "capability", "supervisor")
 _MAX_KEPT = 1_000
 """Choices that the selector `load_balancing` looks back at."""
+_WORD = re.compile(r"\w")
 _GREETING = r"(?:hey|hi|hello|dear|ok|okay)?[\s,]*"
 
 
@@ -169,12 +170,7 @@ def _addressed(state: GroupState) -> tuple[list[GroupMember], str]:
     text = state.message
     if re.search(r"(?<!\w)@all\b", text, re.IGNORECASE):
         return list(state.members), "the message is for @all."
-    names = [member.name for member in state.group.members]
-    mentioned = {
-        name
-        for found in re.finditer(r"(?<!\w)@", text)
-        if (name := _name_at(text, found.end(), names))
-    }
+    mentioned = _mentioned(text, state.group.members) if "@" in text else set[str]()
     named = [member for member in state.members if member.name in mentioned]
     if named:
         return named, "addressed with @."
@@ -185,16 +181,27 @@ def _addressed(state: GroupState) -> tuple[list[GroupMember], str]:
     return [], ""
 
 
-def _name_at(text: str, start: int, names: Sequence[str]) -> str:
-    """Return the longest name that stands there: @ben-2 is not for ben; nothing if none does."""
-    found = ""
-    for name in names:
-        end = start + len(name)
-        said = text[start:end]
-        fits = said.casefold() == name.casefold() and re.match(r"\w", text[end:]) is None
-        if fits and (len(name) > len(found) or (len(name) == len(found) and said == name)):
-            found = name
-    return found
+def _mentioned(text: str, members: Sequence[GroupMember]) -> set[str]:
+    """Return the names behind an @, each time the longest that stands there.
+
+    So `@ben-2` is not for ben. Of names that differ in case alone, the one that is written so is
+    meant.
+    """
+    by_length: dict[int, dict[str, str]] = {}
+    for member in members:
+        by_length.setdefault(len(member.name), {})[member.name.casefold()] = member.name
+    names = {member.name for member in members}
+    lengths = sorted(by_length, reverse=True)
+    mentioned: set[str] = set()
+    for found in re.finditer(r"(?<!\w)@(?=[^\s@])", text):
+        start = found.end()
+        for length in lengths:
+            said = text[start : start + length]
+            name = by_length[length].get(said.casefold())
+            if name is not None and _WORD.match(text, start + length) is None:
+                mentioned.add(said if said in names else name)
+                break
+    return mentioned
 
 
 def _draw(
