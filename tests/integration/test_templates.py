@@ -260,6 +260,39 @@ async def test_the_group_for_adhd_gives_work_to_the_agent_with_the_tool(tmp_path
         assert roles["thread"].domain == "memory_management"
 
 
+async def test_who_finds_the_way_back_knows_what_was_said_to_the_group(tmp_path: Path) -> None:
+    def play(request: ModelRequest) -> Reply | str:
+        last = text_of(request.messages[-1])
+        if b'"tool"' in request.messages[-1][:40]:
+            return "Done." if who(request) != "thread" else last
+        if who(request) == "thread":
+            return calls(("where_was_i", "{}"))
+        if "was I?" in last and "has come back" not in last:
+            return calls(("delegate", '{"to": "thread", "task": "Where were they?"}'))
+        if "photo booth" in last and "takes cards" not in last:
+            add = {"operation": "start" if "start" in last else "add", "task": "photo booth"}
+            return calls(("task", orjson.dumps(add).decode()))
+        return last if "has come back" in last else "Fine."
+
+    clock = ManualClock()
+    model = ScriptedModel.from_rule(play)
+    async with a_home("sqlite", tmp_path, model, clock=clock) as home:
+        await apply_template(home, "adhd", schedules=False)
+        group = await home.groups.get("support")
+        for text in ("add the photo booth", "start the photo booth", "The booth takes cards only."):
+            await group.ask(text)
+        clock.forward(seconds=3_600)
+        await group.ask("What is a good name for a parrot?")
+        clock.forward(seconds=3_600)
+        for _ in range(2):
+            told = (await group.ask("Where was I?")).text
+            assert "photo booth (under way" in told
+            assert "The booth takes cards only." in told
+            assert "parrot" not in told
+            assert "Members:" not in told
+            clock.forward(seconds=3_600)
+
+
 class Week:
     """A home with the template for ADHD, and a clock that is moved hour by hour."""
 

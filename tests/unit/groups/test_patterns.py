@@ -298,6 +298,28 @@ def test_delegations_keep_their_limits(tasks: list[str], each: int, most: int, s
         assert decision.answer == "done"
 
 
+@pytest.mark.promise("G1")
+@pytest.mark.parametrize("fallback", ["handle_self", "fail"])
+def test_a_task_that_is_refused_after_the_leader_has_ended_goes_on(fallback: str):
+    pattern = SupervisorPattern()
+    members = [member(0, role=Role.SUPERVISOR), member(1)]
+    state = state_of(pattern, members, max_delegations=0, fallback=fallback)
+    state = after(state, pattern.decide(state))
+    # Both come in at once, as where the process was busy or has been started again.
+    task = Delegation("call/0", "lead/0", "Find it.", "agent_1")
+    state = replace(answer(state, "lead/0", QuestionState.DONE, "given"), delegations=(task,))
+    decision = pattern.decide(state)
+    if fallback == "fail":
+        assert decision.failure is not None
+        assert "At most 0 tasks" in decision.failure
+        return
+    assert [ask.key for ask in decision.asks] == ["lead/1"]
+    assert "Not given away: Find it." in decision.asks[0].text
+    assert "At most 0 tasks" in decision.reason
+    state = answer(after(state, decision), "lead/1", QuestionState.DONE, "found")
+    assert pattern.decide(state).answer == "found"
+
+
 # -- dynamic, sleeptime, options -----------------------------------------------------------------
 
 
