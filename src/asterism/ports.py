@@ -438,6 +438,9 @@ class Pattern(Protocol):
 
     What an entry point of the group `asterism.patterns` names, called without arguments, returns
     one. A decision depends on the state alone, so that it is the same after a crash.
+
+    One that neither keeps a memory nor looks at `GroupMember.waiting` may have an attribute
+    `is_stateless` that is true: its groups are then not read from the store for each decision.
     """
 
     def check(self, options: Mapping[str, Any]) -> Mapping[str, Any]:

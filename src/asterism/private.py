@@ -165,7 +165,7 @@ def refuse_writable(file: Path) -> None:
 
 
 def data_directory(explicit: Path | None, environ: Mapping[str, str]) -> Path:
-    """Where everything rests: `--data`, ASTERISM_DATA, or the platform's usual place."""
+    """The data directory: `--data`, ASTERISM_DATA, or the platform's usual place."""
     named = explicit or environ.get("ASTERISM_DATA")
     if named:
         return Path(named).absolute()

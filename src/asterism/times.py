@@ -880,6 +880,13 @@ def duration_text(milliseconds: int) -> str:
     return " ".join(parts[:2])
 
 
+def ago_text(milliseconds: int) -> str:
+    """Return how long ago something was: seconds only below a minute, such as `44 s ago`."""
+    seconds = max(0, milliseconds) // 1000
+    text = f"{seconds} s" if seconds < 60 else duration_text(seconds // 60 * 60_000)
+    return f"{text} ago"
+
+
 def exact_duration(seconds: float) -> str:
     """Return a duration in the largest unit that it is a multiple of, such as `90 s`."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):

@@ -338,6 +338,28 @@ async def test_a_home_encodes_with_the_server_that_is_configured(
     assert len(caplog.messages) == 1
 
 
+async def test_the_latest_texts_are_not_told_as_vectors_that_are_missing(tmp_path: Path):
+    """They are read as they are until there are more of them, by design and for good."""
+    index.cache.clear()
+    async with OpenAIServer() as server:
+        given = {
+            "search.encoder": "ours:embedder",
+            "models": {"ours": {"base_url": server.base_url}},
+        }
+        async with Asterism.open(tmp_path / "home", settings=given, environ={}) as home:
+            agent = await home.agents.create("aria", model="demo:guide")
+            said = [("user", "I row on Sundays"), ("assistant", "Where?")] * 10
+            await home.agents.import_messages(agent, said)
+            await home.indexing.catch_up()
+            assert await home.indexing.progress() == (20, 20)
+            await home.agents.import_messages(agent, said[:10])
+            await home.indexing.catch_up()
+            assert await home.indexing.progress() == (20, 20)
+            found = await home.search(agent, "who rows?")
+            assert found.hits
+            assert found.notes == ()
+
+
 CHILD = """
 import asyncio, sys, time
 from pathlib import Path

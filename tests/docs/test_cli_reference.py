@@ -11,7 +11,7 @@ import typer
 import typer.main
 
 from asterism.cli import build
-from asterism.cli.conversation import Chat
+from asterism.cli.agent_chat import AgentChat
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
 SECTION = re.compile(
@@ -70,18 +70,21 @@ def test_common_options_are_documented() -> None:
 
 def test_commands_of_a_chat_are_documented() -> None:
     section = SECTIONS["chat"]["text"]
-    assert set(re.findall(r"`/(\w+)", section)) == set(Chat.COMMANDS)
+    assert set(re.findall(r"`/(\w+)", section)) == set(AgentChat.COMMANDS)
 
 
 def test_commands_in_shell_blocks_of_the_documentation_exist() -> None:
     root = Path(__file__).parents[2]
     for page in (root / "README.md", *(root / "docs").rglob("*.md")):
-        for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
-            for noun, verb in re.findall(
-                r"^ *asterism ([a-z]+)(?: ([a-z-]+))?", block, re.MULTILINE
-            ):
-                named = f"asterism {noun} {verb}"
-                assert noun in COMMANDS or f"{noun} {verb}" in COMMANDS, f"{page.name}: {named}"
+        for block in re.findall(r"```(?:sh|bash)\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            for named in re.findall(r"^ *asterism ([a-z]+(?: [a-z-]+)*)", block, re.MULTILINE):
+                assert named_in(named.split()), f"{page.name}: asterism {named}"
+
+
+def named_in(words: list[str]) -> str:
+    """The command that words begin with, which has one to three words; empty if there is none."""
+    names = (" ".join(words[:count]) for count in (3, 2, 1))
+    return next((name for name in names if name in COMMANDS), "")
 
 
 LINE = re.compile(r"^ *(?:\$ )?(?:[A-Z_]+=\S+ )*asterism ([a-z].*)$", re.MULTILINE)
@@ -91,7 +94,9 @@ def typed_commands() -> Iterator[tuple[str, list[str]]]:
     """Every command of the documentation that a reader would type, with the page it is on."""
     root = Path(__file__).parents[2]
     for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
-        for block in re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+        for block in re.findall(
+            r"```(?:sh|bash|console)\n(.*?)```", page.read_text("utf-8"), re.DOTALL
+        ):
             for line in LINE.findall(block.replace("\\\n", " ")):
                 lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>;&")
                 lexer.whitespace_split = True
@@ -103,10 +108,9 @@ def typed_commands() -> Iterator[tuple[str, list[str]]]:
 def test_commands_of_the_documentation_are_understood() -> None:
     refused: list[str] = []
     for page, typed in typed_commands():
-        both = " ".join(typed[:2])
-        named = both if both in COMMANDS else typed[0]
+        named = named_in(typed)
         rest = typed[len(named.split()) :]
-        if named in COMMANDS and "--help" not in rest:
+        if named and "--help" not in rest:
             try:
                 COMMANDS[named].make_context(named, rest)
             except typer.TyperException as error:

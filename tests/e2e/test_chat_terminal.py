@@ -425,9 +425,9 @@ def test_commands_about_agents_models_and_schedules(asterism: Command, model: Mo
         person.expect("All agents are halted.")
         person.type("are you there?")
         person.expect("All agents are halted since")
-        person.expect("too hot here")
+        person.expect("too hot here. /resume lets them continue.")
         person.type("/resume")
-        person.expect("The agents continue.")
+        person.expect("too hot here.")
         person.expect("answer to: are you there?")
         leave(person)
 
@@ -582,8 +582,7 @@ def test_a_question_to_a_halted_home_ends_with_a_sentence(asterism: Command, mod
     assert "smoke in the kitchen" in done.stderr
     assert "The message is kept and waits" in done.stderr
     with asterism.terminal() as person:
-        person.expect("All agents are halted since")
-        person.expect("/resume lets them continue.")
+        person.expect("smoke in the kitchen. /resume lets them continue.")
         person.type("/resume")
         person.expect("The agents continue.")
         person.type("hello")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from asterism.testing.postgres import postgres_server
 from tests.e2e.command import Command, Installed, ModelServer
 from tests.servers.openai_server import Raw
 
@@ -32,6 +33,16 @@ def test_a_good_day(asterism: Command, model: ModelServer):
     assert model.requests == before + 1
     assert findings(asterism, "--offline")["model"]["state"] == "ok"
     assert model.requests == before + 1
+
+
+@pytest.mark.postgres
+def test_a_server_that_does_not_sync_is_not_called_damaged(asterism: Command):
+    with postgres_server().database() as url:  # which has fsync off
+        asterism.env["ASTERISM_STORE__URL"] = url
+        store = findings(asterism, "--offline", code=1)["store"]
+    assert "damaged" not in store["text"]
+    assert "The server runs with fsync = off, and may lose what it confirmed." in store["text"]
+    assert "pg_reload_conf" in store["remedy"]
 
 
 def test_the_first_day(installed: Installed):

@@ -51,6 +51,7 @@ def test_a_question_does_not_hang_and_is_answered_after_the_halt(halted: Command
     assert f'"asterism turn show {waiting["id"]}" shows its answer then.' in done.stderr
     assert SAYS in halted.run("turn", "show", waiting["id"]).stderr
     assert "1 message not answered yet." in halted.run("doctor", "--offline").stdout
+    assert "Continuing" not in halted.run("chat", "--once", "Still there?").stderr
     halted.ok("resume")
     halted.ok("chat", "--once", "And now?")
     assert halted.json("turn", "show", waiting["id"])["state"] == "done"

@@ -36,6 +36,13 @@ def test_add_look_and_remove(asterism: Command, tmp_path: Path) -> None:
     assert not list((asterism.data / "mcp").glob("*.json"))
 
 
+def test_a_server_that_is_not_there_is_named_with_its_address(asterism: Command):
+    asterism.ok("mcp", "add", "mail", "http://127.0.0.1:9/mcp")
+    said = asterism.run("mcp", "tools", "mail").stderr
+    assert "MCP server 'mail' cannot be used: http://127.0.0.1:9 was not reached (" in said
+    assert "Errno" not in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

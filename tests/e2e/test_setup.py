@@ -350,6 +350,16 @@ def test_setup_again_shows_what_is_and_enter_changes_nothing(person: Command):
     assert text == '# mine\nmodel = "demo:guide" # for now\n\n[budget]\nday = 7.0\n'
 
 
+def test_setup_is_about_the_agent_that_was_made_first_whatever_its_name(asterism: Command):
+    asterism.ok("agent", "create", "zoe")
+    asterism.ok("agent", "create", "aria", "--system", "Be brief.")
+    asterism.ok("setup", "--agent", "zora", "--yes")
+    agents = {agent["name"]: agent["system"] for agent in asterism.json("agent", "list")}
+    assert set(agents) == {"aria", "zora"}
+    assert agents["aria"] == "Be brief."
+    assert "zora" in agents["zora"]
+
+
 @pytest.mark.promise("X5")
 def test_ctrl_c_in_the_middle_of_setup_leaves_everything_as_it_was(person: Command):
     with person.terminal("setup") as terminal:

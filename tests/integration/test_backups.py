@@ -1039,7 +1039,10 @@ async def test_a_database_that_is_not_empty_is_refused(tmp_path: Path):
             await restore_backup(made.path, other, store=url, environ={})
         with pytest.raises(InvalidInput, match="--store"):
             await restore_backup(made.path, other, environ={})
-        await restore_backup(made.path, other, store=empty, environ={})
+        # Another database in the environment does not take the place of the one that is named.
+        elsewhere = {"ASTERISM_STORE__URL": url}
+        restored = await restore_backup(made.path, other, store=empty, environ=elsewhere)
+        assert any("ASTERISM_STORE__URL names another" in note for note in restored.notes)
         # The configuration that was restored names the database.
         async with Asterism.open(other, environ={}) as home:
             assert home.database.distributed

@@ -308,6 +308,27 @@ async def test_free_models_are_never_capped_and_their_tokens_are_shown(home: Hom
 
 
 @pytest.mark.promise("T7")
+async def test_what_asterism_works_out_by_itself_is_no_call_of_a_model(home: Home) -> None:
+    reply = Reply("It is 391.", usage=Usage(70, 7))
+    async with home(says(reply), {}, settings={"prices": {}}) as one:
+        await one.agents.create("aria")
+        outcome = await one.agents.ask("aria", "Please remember that I like tea. What is 17 * 23?")
+        _, entries = await one.turns.get(outcome.turn_id)
+        assert any(entry.key == "0/call/0" for entry in entries)  # made by a processor
+        (line,) = (await one.spending.report(1)).lines
+        assert (line.model, line.calls, line.cost) == ("scripted:one", 1, 0)
+
+
+@pytest.mark.promise("T7")
+async def test_a_call_counts_for_whoever_asked_also_with_something_worked_out(home: Home) -> None:
+    async with home(says("It is 391."), {}, settings={"prices": {}}) as one:
+        await one.agents.create("aria")
+        await one.agents.ask("aria", "What is 17 * 23?", channel="chat", sender="eve")
+        (line,) = (await one.spending.report(1)).lines
+        assert line.person == "chat:eve"
+
+
+@pytest.mark.promise("T7")
 async def test_steps_of_a_turn_are_reserved_one_by_one_and_tighter_when_usage_is_known(
     home: Home,
 ) -> None:

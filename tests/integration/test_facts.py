@@ -60,6 +60,16 @@ async def test_remember_is_carried_out_before_the_answer(tmp_path: Path) -> None
         assert "my cat is called Miso" in str(trace)
 
 
+async def test_why_names_the_message_and_not_what_was_worked_out_for_it(tmp_path: Path) -> None:
+    async with open_home(tmp_path, ScriptedModel(["It is 391."])) as home:
+        aria = await home.agents.ensure("aria")
+        await aria.ask("My name is Lena. What is 17 * 23?")
+        assert await human(aria) == ["My name is Lena."]
+        trace = str(await home.memory.why("human:1", agent=aria))
+        assert "What is 17 * 23?" in trace
+        assert "Worked out exactly" not in trace
+
+
 async def test_what_was_kept_is_undone_with_one_verb(tmp_path: Path) -> None:
     async with open_home(tmp_path, ScriptedModel(["Yes."])) as home:
         aria = await home.agents.ensure("aria")

@@ -110,7 +110,13 @@ async def test_amount_of_the_attacker_waits_even_for_a_trusted_recipient(tmp_pat
     assert bank.paid == []
 
 
+async def test_request_in_a_language_that_is_not_read_literally_is_told_as_unclear(tmp_path: Path):
+    bank, _, question = await asked(tmp_path, f"{FRIEND} に 10 を返金してください。", FRIEND, 10.0)
+    assert "it is not clear that a trusted person asked for it" in question
+    assert bank.paid == []
+
+
 async def test_question_of_the_owner_lets_nothing_be_paid(tmp_path: Path):
     bank, _, question = await asked(tmp_path, f"How much did {FRIEND} send me?", FRIEND, 10.0)
-    assert "no trusted person asked for it" in question
+    assert "it is not clear that a trusted person asked for it" in question
     assert bank.paid == []

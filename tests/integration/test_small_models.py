@@ -309,3 +309,21 @@ async def test_a_reminder_is_not_shown_as_something_that_was_kept(
         shown = [signal.kind async for signal in aria.stream("remind me at 18:30 to eat")]
     assert "call" in shown
     assert "kept" not in shown
+
+
+@pytest.mark.promise("T6")
+@pytest.mark.parametrize("text", ["Water the plants.", "Remind me to call Ada."])
+async def test_a_small_model_is_not_offered_to_schedule_what_has_just_come(
+    tmp_path: Path, text: str
+):
+    """It would put off the reminder, again and again, and remind nobody."""
+    model = Small(["Please do it now.", "Good."])
+    async with open_home(tmp_path, model) as home:
+        aria = await home.agents.create("aria")
+        await aria.ask(f"[scheduled for Thu 19 Nov 03:58] {text}")
+        await aria.ask("Could you plan a reminder for the plants some day?")
+    assert "schedule" not in offered(model.requests[0])
+    assert (
+        f'It is time now for what your owner had planned: "{text}"' in notes(model.requests[0])[-1]
+    )
+    assert "schedule" in offered(model.requests[1])

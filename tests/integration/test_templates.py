@@ -119,6 +119,11 @@ def test_a_prefix_that_no_name_can_have_is_refused_in_a_sentence(prefix: str) ->
         with_prefix(read_template("review-board"), prefix)
 
 
+@pytest.mark.parametrize("name", ["Review board", "review_board", " REVIEW-BOARD "])
+def test_a_template_is_found_however_its_name_is_written(name: str) -> None:
+    assert read_template(name) == read_template("review-board")
+
+
 def test_names_are_put_in_and_prefixed() -> None:
     template = parse_template(ConfigDocument.parse("team.toml", GOOD + GROUP))
     named = with_prefix(template, "x-")
@@ -133,7 +138,7 @@ def test_names_are_put_in_and_prefixed() -> None:
 def test_an_unknown_template_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"Did you mean 'research'\?"):
         read_template("reserch")
-    with pytest.raises(ConfigError, match="does not exist"):
+    with pytest.raises(NotFound, match=r"There is no file .* Nothing was created"):
         read_template(str(tmp_path / "none.toml"))
 
 

@@ -476,7 +476,7 @@ def test_kind_that_nobody_asked_for() -> None:
     )
     verdict = one.judge("delete_file", {"path": "bob@x.org"})
     assert isinstance(verdict, Ask)
-    assert "no trusted person asked for it" in verdict.reason
+    assert "it is not clear that a trusted person asked for it" in verdict.reason
     assert verdict.because[0].origin == "read_file"
 
 

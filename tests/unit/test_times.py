@@ -17,6 +17,7 @@ from asterism.times import (
     MINUTE,
     MONTH_NUMBERS,
     WEEK,
+    ago_text,
     days_text,
     duration_text,
     exact_duration,
@@ -144,6 +145,20 @@ def test_what_is_shown_exactly_can_be_read(count: int, unit: str) -> None:
 )
 def test_how_long_something_took(milliseconds: int, text: str) -> None:
     assert duration_text(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (-5, "0 s ago"),
+        (44_200, "44 s ago"),
+        (MINUTE + 5_900, "1 min ago"),
+        (2 * HOUR + 5 * MINUTE + 7_000, "2 h 5 min ago"),
+        (WEEK + HOUR + MINUTE, "7 d 1 h ago"),
+    ],
+)
+def test_how_long_ago_something_was(milliseconds: int, text: str) -> None:
+    assert ago_text(milliseconds) == text
 
 
 @pytest.mark.parametrize(

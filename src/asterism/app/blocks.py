@@ -191,7 +191,7 @@ class Blocks:
         by: str = "api",
         version: int | None = None,
     ) -> Block:
-        """Edit, describe, share, undo or put away a block, as its owner.
+        """Edit, describe, share, undo or retire a block, as its owner.
 
         Args:
             agent: The agent that sees it; None: blocks of the whole constellation.
@@ -444,7 +444,7 @@ class AgentBlock:
         return await self.write(Restore(version), reason=reason)
 
     async def write(self, write: BlockWrite, *, reason: str = "") -> Block:
-        """Edit, describe, share, undo or put it away."""
+        """Edit, describe, share, undo or retire it."""
         return await self._blocks.write(self._agent, self.label, write, reason=reason)
 
     async def history(self, *, limit: int = 50, before: int | None = None) -> Sequence[EditRecord]:

@@ -45,6 +45,7 @@ from asterism.ports import (
 from asterism.private import make_directory
 from asterism.search import clear_caches
 from asterism.store.database import Connection, Database
+from asterism.store.groups import AgentMessage
 from asterism.store.sqlite import open_sqlite
 from asterism.telemetry import Telemetry
 from asterism.tools.builtin.meta import add_more_tool, add_plan_tool
@@ -183,8 +184,8 @@ class Engine:
             made = self.patterns[name] = plugins.load("patterns", name)()
         return made
 
-    def _wake_member(self, item: InboxItem, *, has_passages: bool) -> None:
-        self.runtime.wake_member(item, has_passages=has_passages)
+    def _wake_member(self, item: InboxItem, question: AgentMessage, *, has_passages: bool) -> None:
+        self.runtime.wake_member(item, question, has_passages=has_passages)
 
     async def _withdraw_turn(self, tx: Connection, turn_id: str, reason: str) -> None:
         await self.runtime.withdraw(tx, turn_id, reason)

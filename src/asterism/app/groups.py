@@ -158,6 +158,16 @@ class Groups:
     async def _group(self, group: GroupRecord | str) -> GroupRecord:
         return await self._session.database.read(lambda tx: self._group_in(tx, group), brief=True)
 
+    async def _group_id(self, group: GroupRecord | str) -> str:
+        """Return the id of a group that whoever acts may see."""
+        if isinstance(group, str):
+            known = await self._session.database.read(
+                lambda tx: groups.id_of(tx, group), brief=True
+            )
+            if known is not None and self._session.sees_agent(known):
+                return known
+        return (await self._group(group)).id
+
     async def _group_in(self, tx: Connection, group: GroupRecord | str) -> GroupRecord:
         name = group.id if isinstance(group, GroupRecord) else group
         record, sees = await groups.by_name(tx, name), self._session.sees_agent
@@ -508,7 +518,7 @@ class Groups:
         if isinstance(group, Group) and group._groups is self and session.limits is None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - of this module
             group_id = group.id  # made by this home
         else:
-            group_id = (await self._group(group)).id
+            group_id = await self._group_id(group)
         if not session.is_owner:
             if channel != "api" or sender or reply_to or room or present:
                 raise InvalidInput(

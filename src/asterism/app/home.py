@@ -524,7 +524,7 @@ class Asterism(Home):
 
     @property
     def database(self) -> Database:
-        """Where everything rests."""
+        """The store, where everything of the home is."""
         return self._engine.database
 
     @property

@@ -264,7 +264,8 @@ class _Restoring:
             )
 
     async def _fill_postgres(self, manifest: Manifest, settings: Settings | None) -> None:
-        url = settings.store.url if settings is not None else self._store
+        configured = settings.store.url if settings is not None else None
+        url = self._store or configured
         if manifest.engine == "sqlite":
             if url is not None:
                 raise Conflict(
@@ -277,6 +278,11 @@ class _Restoring:
             raise InvalidInput(
                 f"{self._file.name} is of a home on PostgreSQL. Make an empty database, and name "
                 "it with --store postgresql://user@host/name. Nothing was restored."
+            )
+        if configured not in (None, url):
+            self._notes.append(
+                "ASTERISM_STORE__URL names another database than the one that was restored. Take "
+                "it out of the environment."
             )
         from asterism.store.postgres import restore_postgres
 

@@ -45,6 +45,7 @@ from asterism.types.agents import (
     audience_of,
     chain_of,
 )
+from asterism.types.groups import GroupRecord
 from asterism.types.memory import TOMBSTONES
 from asterism.types.permissions import ApprovalRecord
 from asterism.types.turns import MAX_MESSAGE_LENGTH, Receipt, check_field
@@ -589,7 +590,7 @@ AnyText: TypeAlias = str
 _FREE = ("AnyText", "Query")
 """Types whose texts are not looked into here."""
 
-_MADE_HERE = (AgentRecord, Receipt, ApprovalRecord)
+_MADE_HERE = (AgentRecord, GroupRecord, Receipt, ApprovalRecord)
 """What verbs give back, and what nobody makes by hand."""
 
 Fits = Callable[[Any], bool]

@@ -109,10 +109,14 @@ async def approve(
     async with open_home(options, work=True) as home:
         result = await _decide(home, approval, answer, approved=True)
         if answer["grant"] is not None:
-            granted = (await home.approvals.show(approval)).grant
-            words = [f"Granted ({granted.id}): {grant_text(granted)}."] if granted else []
-            result.notes = [*words, *result.notes]
+            result.notes = [*await grant_notes(home, approval), *result.notes]
         return result
+
+
+async def grant_notes(home: Asterism, approval_id: str) -> list[str]:
+    """Return what was granted with the answer to a question, in words, if anything was."""
+    granted = (await home.approvals.show(approval_id)).grant
+    return [f"Granted ({granted.id}): {grant_text(granted)}."] if granted else []
 
 
 @command(app, "deny", example='approval deny ap_4c2f81 --note "Too expensive."', work=True)

@@ -131,12 +131,12 @@ def chat(
 
 def _talk_to_agent(options: Options, name: str | None, *, plain: bool) -> None:
     """Talk to an agent at a terminal; without a name, to the last one."""
-    from asterism.cli.conversation import Chat
+    from asterism.cli.agent_chat import AgentChat
 
     def open_chat(thread: HomeThread, name: str | None, *parts: Any) -> TerminalConversation:
-        return Chat(thread, thread.run(_choose(thread.home, name)), *parts)
+        return AgentChat(thread, thread.run(_choose(thread.home, name)), *parts)
 
-    _converse(options, name, Chat, open_chat, plain=plain)
+    _converse(options, name, AgentChat, open_chat, plain=plain)
 
 
 def _talk_to_group(
@@ -177,7 +177,7 @@ def _ask_once(options: Options, agent: str | None, text: str, attached: dict[str
     with home_thread(options) as thread:
         who = thread.run(_choose(thread.home, agent))
         older = len(thread.home.taken_up)
-        if older and not options.json:
+        if older and not options.json and thread.run(thread.home.halts.current()) is None:
             note(f"Continuing {plural(older, 'message')} from before the restart.")
         if not options.json and who.model_in_use.startswith("embedded:"):
             from asterism.cli.setup import hint_at_better

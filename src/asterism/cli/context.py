@@ -126,7 +126,7 @@ def _totals(context: ContextView) -> list[tuple[str, str]]:
     small = ", with the short prompt for small models" if context.compact else ""
     rows = [
         ("model", (context.model or "unknown") + small),
-        ("prefix", f"{of}epoch {context.epoch}: {context.why}"),
+        ("compiled", f"{of}version {context.epoch} of its fixed part: {context.why}"),
         ("tokens", _tokens(context)),
     ]
     if context.difference:

@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -190,10 +190,7 @@ async def _store(
         ):
             faults = await home.check()
             if faults:
-                remedy = "Restore it from a backup or a snapshot, and keep the damaged file."
-                yield CheckResult(
-                    "store", BAD, f"{kind} is damaged: {'; '.join(faults[:3])}", remedy
-                )
+                yield _store_fault(kind, faults)
                 return
             yield CheckResult("store", OK, f"{kind}, healthy, with a supported schema")
             async for finding in _contents(home, options.place, settings, models):
@@ -209,6 +206,18 @@ async def _store(
 def _is_new(place: Path) -> bool:
     """Say whether there has never been a database."""
     return not any(place.glob("asterism.db*")) and not (place / "snapshots").exists()
+
+
+def _store_fault(kind: str, faults: Sequence[str]) -> CheckResult:
+    """Say what is wrong with a store: it is damaged, or its server is set up unsafely."""
+    from asterism.store.database import UNSAFE_SERVER
+
+    told = " ".join(faults[:3])
+    if all(fault.startswith(UNSAFE_SERVER) for fault in faults):
+        remedy = "Set them to on in postgresql.conf, and reload it with SELECT pg_reload_conf()."
+        return CheckResult("store", BAD, f"{kind} is whole, but not safe. {told}", remedy)
+    remedy = "Restore it from a backup or a snapshot, and keep the damaged file."
+    return CheckResult("store", BAD, f"{kind} is damaged. {told}", remedy)
 
 
 async def _contents(

@@ -20,7 +20,7 @@ from asterism.cli.inputs import CHANNEL
 from asterism.cli.output import one_line, printable
 from asterism.errors import InvalidInput
 from asterism.records import dataclass
-from asterism.times import duration_text
+from asterism.times import ago_text
 from asterism.types.groups import GROUP_CHANNEL, Role
 from asterism.types.turns import Signal, TurnState
 from asterism.views import speaker_label
@@ -159,8 +159,8 @@ class GroupChat(TerminalConversation):
                 self._screen.quote("› ", f"{_said_by(event)}{printable(event.text)}", lines=2)
             elif event.kind in ("reply", "end"):
                 self._screen.quote("  ", printable(event.text), lines=4)
-        ago = duration_text(max(0, int(time.time() * 1000) - events[0].at_ms))
-        self._screen.note(f"{ago} ago · /history for more")
+        ago = ago_text(int(time.time() * 1000) - events[0].at_ms)
+        self._screen.note(f"{ago} · /history for more")
 
     # -- what is asked of the home -----------------------------------------------------------------
 

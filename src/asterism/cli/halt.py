@@ -34,15 +34,16 @@ async def halt(
 async def resume(home: Asterism) -> Result:
     """Let all agents continue after a halt."""
     halted = await home.halts.resume()
-    return Result(halted, f"The agents continue. They were halted {_since(halted)}.")
+    return Result(halted, f"The agents continue. They were halted {halt_since(halted)}.")
 
 
 def halt_text(halted: Halt) -> str:
     """Return in one sentence that everything is halted, since when and why."""
-    return f"All agents are halted since {_since(halted)}."
+    return f"All agents are halted since {halt_since(halted)}."
 
 
-def _since(halted: Halt) -> str:
+def halt_since(halted: Halt) -> str:
+    """Return since when everything is halted, and why, without a full stop."""
     reason = halted.reason.rstrip(".")
     return f"{local_text(halted.at_ms)}{f': {reason}' if reason else ''}"
 

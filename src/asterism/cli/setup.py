@@ -116,7 +116,8 @@ async def _look(options: Options, *, asking: bool) -> _Current:
     keys: StoredKeys = NoStoredKeys()
     try:
         async with open_home(options, readonly=True) as home:
-            agent, keys = next(iter(await home.agents.list()), None), home.keys
+            agents, keys = await home.agents.list(), home.keys
+            agent = min(agents, key=lambda agent: agent.created_at_ms, default=None)
     except StoreMissing:
         pass
     models = await discover(os.environ) if asking else []

@@ -221,7 +221,7 @@ def _ignore(number: int, frame: object) -> None:
 
 
 def _wake_main_thread() -> None:
-    """Let the main thread notice a Ctrl-C that came just before it began to wait for a key.
+    """Let the main thread notice a signal that came just before it began to wait for a key.
 
     Between showing its prompt and waiting, `input` runs no Python, so that the interrupt would
     be seen at the next key only (CPython 3.11, Modules/readline.c and Parser/myreadline.c). The
@@ -258,7 +258,7 @@ def ctrl_c_interrupts() -> Generator[None, None, None]:
 
     def wait() -> None:
         while number := os.read(reading, 1):
-            if number[0] == signal.SIGINT:
+            if number[0] in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 _wake_main_thread()
 
     thread = threading.Thread(target=wait, name="asterism-ctrl-c", daemon=True)

@@ -400,9 +400,7 @@ class _Tour:
                 await approval.deny(home, id, "I did not ask for that."),
             )
         letters = self._letters()
-        self._screen.say(
-            f"{LETTERS} still has {plural(letters, 'letter')}: nothing left the house."
-        )
+        self._screen.say(f"{LETTERS} still has {plural(letters, 'letter')}: nothing was sent.")
         return {
             "passed": letters == before,
             "turn": receipt.turn_id,

@@ -806,7 +806,7 @@ class WebSettings(SettingsTable):
 
 
 class StoreSettings(SettingsTable):
-    """Where everything rests."""
+    """The database."""
 
     url: str | None = Field(
         default=None,

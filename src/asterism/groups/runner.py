@@ -12,6 +12,8 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
+from functools import lru_cache
+from itertools import islice
 from typing import Any, Protocol
 
 import orjson
@@ -52,6 +54,7 @@ from asterism.types.groups import (
 from asterism.types.memory import Origin, OriginKind, Source
 from asterism.types.turns import (
     HEARTBEAT,
+    OWN_REPLIES,
     SCHEDULED,
     EntryKind,
     InboxItem,
@@ -72,11 +75,12 @@ from asterism.types.turns import (
 _log = logging.getLogger(__name__)
 MAX_DECISIONS = 500
 """Decisions of one turn; a pattern that needs more goes in circles."""
-BY_PATTERN = "asterism:groups"
+BY_PATTERN = OWN_REPLIES + "groups"
 """Who is named as the model of a group's answer."""
 _DECISION, _ASK, _DELEGATION = "decision/", "ask/", "delegation/"
 _MAX_DUE = 100
 _MAX_SHOWN = 4_096
+_MAX_NAMES = 1_024
 _MAX_HEARD = 8_000
 """Characters of an exchange that an observer is told."""
 _LOOK_AGAIN = 5_000
@@ -123,35 +127,76 @@ class GroupTurn:
         """Return a group with the pattern and options of the turn, and its members of now."""
         if not self.pattern:
             return group
-        options = with_names_of_now(pattern, self.options, self.named, group)
+        options = self.options
+        names = {member.agent_id: member.name for member in group.members}
+        if any(names.get(agent_id) != name for name, agent_id in self.named.items()):
+            options = with_names_of_now(pattern, options, self.named, group)
+        if self.pattern == group.pattern and options == group.options:
+            return group
         mine = replace(group, pattern=self.pattern, options=options)
         return mine if group.pattern == self.pattern else replace(mine, memory={})
 
 
-def read_turn(entries: Mapping[str, Any]) -> GroupTurn:
-    """Return what entries, by their keys, say of a group's turn."""
-    asked: dict[str, AskedQuestion] = {}
-    delegations: list[Delegation] = []
-    notes: dict[str, Any] = {}
-    decisions, usage = 0, Usage()
-    begun: dict[str, Any] = {}
-    for key, entry in entries.items():
+class _Progress:
+    """Reads the entries of a group's turn, each of them once."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, AskedQuestion] = {}
+        self._delegations: list[Delegation] = []
+        self._notes: dict[str, Any] = {}
+        self._decisions = 0
+        self._usage = Usage()
+        self._begun: dict[str, Any] = {}
+        self._read = 0
+        self._found = GroupTurn((), (), {}, 0, Usage())
+        self.exchange: tuple[str, int] | None = None
+        """What its messages belong to, and their depth in it; None: it is not known yet."""
+
+    def read(self, entries: Mapping[str, Any]) -> GroupTurn:
+        """Return what the entries of the turn say, by their keys; none is ever taken out."""
+        if len(entries) != self._read:
+            for key, entry in islice(entries.items(), self._read, None):
+                self._add(key, entry)
+            self._read = len(entries)
+            self._found = GroupTurn(
+                tuple(self._asked.values()),
+                tuple(self._delegations),
+                dict(self._notes),
+                self._decisions,
+                self._usage,
+                **self._begun,
+            )
+        return self._found
+
+    def _add(self, key: str, entry: Any) -> None:
         if key.startswith(_DECISION):
-            decisions += 1
+            self._decisions += 1
             decision: dict[str, Any] = orjson.loads(entry.body)
-            begun = begun or decision.get("begun") or {}
-            notes |= decision.get("notes") or {}
+            self._begun = self._begun or decision.get("begun") or {}
+            self._notes |= decision.get("notes") or {}
             for ask in decision["asks"]:
-                asked[ask["key"]] = _asked(ask, entry.at_ms)
+                self._asked[ask["key"]] = _asked(ask, entry.at_ms)
         elif key.startswith(_DELEGATION):
-            delegations.append(_delegation(orjson.loads(entry.body)))
+            self._delegations.append(_delegation(orjson.loads(entry.body)))
         elif key.startswith(_ASK):
             said: dict[str, Any] = orjson.loads(entry.body)
-            if said["key"] in asked:
-                asked[said["key"]] = _answered(asked[said["key"]], said, entry.at_ms)
-                usage += Usage(*said.get("usage", ()))
-    asked_now, given = tuple(asked.values()), tuple(delegations)
-    return GroupTurn(asked_now, given, notes, decisions, usage, **begun)
+            if said["key"] in self._asked:
+                asked = self._asked[said["key"]]
+                self._asked[said["key"]] = _answered(asked, said, entry.at_ms)
+                self._usage += Usage(*said.get("usage", ()))
+
+
+def read_turn(entries: Mapping[str, Any]) -> GroupTurn:
+    """Return what entries, by their keys, say of a group's turn."""
+    return _Progress().read(entries)
+
+
+def _progress_of(turn: Turn) -> _Progress:
+    """Return what has been read of a turn under way."""
+    progress = turn.progress
+    if not isinstance(progress, _Progress):
+        progress = turn.progress = _Progress()
+    return progress
 
 
 def _asked(stored: Mapping[str, Any], at: int) -> AskedQuestion:
@@ -167,13 +212,11 @@ def _asked(stored: Mapping[str, Any], at: int) -> AskedQuestion:
 
 
 def _answered(asked: AskedQuestion, said: Mapping[str, Any], at: int) -> AskedQuestion:
-    return replace(
-        asked,
-        state=_STATES[said["state"]],
-        answer=said["text"],
-        ended_at_ms=at,
-        trust=Trust(said.get("trust", Trust.OWNER)),
-        audience=Audience.read(said["audience"]) if said.get("audience") else None,
+    return AskedQuestion(
+        *(asked.ask, asked.name, _STATES[said["state"]], said["text"]),
+        *(asked.turn_id, asked.asked_at_ms, at),
+        Trust(said.get("trust", Trust.OWNER)),
+        Audience.read(said["audience"]) if said.get("audience") else None,
     )
 
 
@@ -184,8 +227,8 @@ def _delegation(said: Mapping[str, Any]) -> Delegation:
 class WakeMember(Protocol):
     """Puts the lane of a member to work that got a question."""
 
-    def __call__(self, item: InboxItem, *, has_passages: bool) -> None:
-        """Take the item as committed, and know whether its agent has passages."""
+    def __call__(self, item: InboxItem, question: AgentMessage, *, has_passages: bool) -> None:
+        """Take the item as committed, know its question and whether its agent has passages."""
         ...
 
 
@@ -214,14 +257,25 @@ class GroupRunner:
         self._withdraw = withdraw
         self._settings = settings
         self._wake = wake
-        self._sent: dict[str, list[tuple[InboxItem, bool]]] = {}
+        self._sent: dict[str, list[tuple[InboxItem, AgentMessage, bool]]] = {}
         """What was put into inboxes of members by a write under way, by the group's turn."""
+        self._names: OrderedDict[str, tuple[tuple[int, list[str]], dict[str, str]]] = OrderedDict()
+        """The members that options of groups name, as of a version and of names."""
         self._shown: OrderedDict[tuple[str, str], None] = OrderedDict()
         """What watchers were shown of members, by turn and question; the latest of it."""
 
-    async def read(self, tx: Connection, group_id: str) -> GroupRecord | None:
-        """Return a group as it is now."""
-        return await groups.by_id(tx, group_id)
+    async def read(
+        self, tx: Connection, group_id: str, finishing: str | None = None
+    ) -> GroupRecord | None:
+        """Return a group as it is now, without the turn that a member is finishing."""
+        return await groups.by_id(tx, group_id, finishing)
+
+    def is_stateless(self, group: GroupRecord) -> bool:
+        """Tell whether a group stays the same for its pattern until somebody changes it."""
+        try:
+            return bool(getattr(self._pattern(group.pattern), "is_stateless", False))
+        except AsterismError:
+            return False
 
     async def take_turn(
         self, turn: Turn, group: GroupRecord, results: Sequence[InboxItem]
@@ -241,21 +295,24 @@ class GroupRunner:
         self, turn: Turn, group: GroupRecord, results: Sequence[InboxItem]
     ) -> Outcome | None:
         now = self._clock()
-        turn.in_every_write = lambda tx: self._follow(tx, turn)
-        asked = {each.key: each for each in read_turn(turn.recorded).asked}
-        names = {key: each.name for key, each in asked.items()}
-        names |= {member.agent_id: member.name for member in group.members}
-        secret = {key for key, each in asked.items() if each.ask.secret}
-        for item in results:
-            self._take_in(turn, item, names, secret)
-        turn.write_beside(lambda tx: _take(tx, results))
-        found = read_turn(turn.recorded)
+        turn.in_every_write = lambda tx, state: self._follow(tx, turn, state)
+        progress = _progress_of(turn)
+        if results:
+            asked = {each.key: each for each in progress.read(turn.recorded).asked}
+            names = {key: each.name for key, each in asked.items()}
+            names |= {member.agent_id: member.name for member in group.members}
+            secret = {key for key, each in asked.items() if each.ask.secret}
+            for item in results:
+                self._take_in(turn, item, names, secret)
+            if turn.joined is None:
+                turn.write_beside(lambda tx: _take(tx, results))
+        found = progress.read(turn.recorded)
         turn.usage = found.usage
         if turn.stop_reason is not None:
             return await turn.stop()
         late = self._time_out(turn, found, now)
         if late:
-            found = read_turn(turn.recorded)
+            found = progress.read(turn.recorded)
         speaker = await _speaker(turn)
         if found.decisions >= MAX_DECISIONS:
             raise TurnLimit(f"the pattern {group.pattern} made {found.decisions} decisions.")
@@ -273,32 +330,45 @@ class GroupRunner:
         decision = pattern.decide(state)
         return await self._carry_out(turn, pattern, state, found, decision, late=bool(late))
 
-    async def _follow(self, tx: Connection, turn: Turn) -> None:
+    async def _follow(self, tx: Connection, turn: Turn, state: TurnState) -> None:
         """Write what follows from any write of a turn, however it came about.
 
         What nobody needs any more is withdrawn from members, and the time of the next look is set.
         """
-        record = await journal.turn_of(tx, turn.agent.id, turn.id)
-        if record is None:
-            return
-        ended, now = record.ended_at_ms is not None, self._clock()
-        found = read_turn(turn.recorded)
+        ended = state not in (TurnState.OPEN, TurnState.PARKED)
+        group_id, now = turn.agent.id, self._clock()
+        found = _progress_of(turn).read(turn.recorded)
         for asked in found.asked:
             if asked.state in _NOT_NEEDED or (ended and not asked.over):
-                reason = _NOT_NEEDED.get(asked.state) or _reason_of(record)
+                reason = _NOT_NEEDED.get(asked.state)
+                if reason is None:
+                    record = await journal.turn_of(tx, group_id, turn.id)
+                    reason = _reason_of(record) if record is not None else _HAS_ENDED
                 await self._withdraw(tx, asked.turn_id, reason)
-        if record.state is TurnState.OPEN:
+        is_timed = any(asked.ask.seconds is not None for asked in found.asked)
+        if state is TurnState.OPEN and found.decisions > 1 and not is_timed:
+            return  # its first write has set the time of the next look
+        others = await _deadlines(tx, group_id, but=turn.id)
+        times = [at for _, at in others]
+        if state is TurnState.OPEN:
             # No rule fires while a turn is open, and what this one waits for is known here.
-            others = await _deadlines(tx, turn.agent.id, but=turn.id)
-            times = [found.next_deadline(), *(at for _, at in others)]
-            wake_at = min((at for at in times if at is not None), default=None)
-            await groups.set_wake(tx, turn.agent.id, wake_at)
+            times.append(found.next_deadline())
+            await groups.set_wake(
+                tx, group_id, min((at for at in times if at is not None), default=None)
+            )
             return
-        if record.state is TurnState.PARKED and record.stopping is not None:
-            await look_at_group_turn(tx, record, now)  # it was stopped as it came to park
-        group = await groups.by_id(tx, turn.agent.id)
+        if state is TurnState.PARKED:
+            record = await journal.turn_of(tx, group_id, turn.id)
+            if record is not None and record.stopping is not None:
+                await look_at_group_turn(tx, record, now)  # it was stopped as it came to park
+            times.append(found.next_deadline())
+        watches = _watches(self._pattern, await groups.pattern_of(tx, group_id) or "")
+        group = await groups.by_id(tx, group_id) if watches else None
         if group is not None:
-            await groups.set_wake(tx, group.id, await next_look(tx, group, self._pattern, now))
+            times.append(_watch_time(self._pattern, group, now))
+        await groups.set_wake(
+            tx, group_id, min((at for at in times if at is not None), default=None)
+        )
 
     def _take_in(
         self, turn: Turn, item: InboxItem, names: Mapping[str, str], secret: Collection[str]
@@ -337,6 +407,9 @@ class GroupRunner:
 
     def _publish(self, turn: Turn, key: str, kind: str, data: dict[str, Any]) -> None:
         """Show something to watchers once, however often it is taken from the inbox."""
+        if turn.joined is not None:
+            turn.joined.after.append(lambda: self._publish(turn, key, kind, data))
+            return
         shown = (turn.id, key)
         if shown not in self._shown:
             self._shown[shown] = None
@@ -395,13 +468,31 @@ class GroupRunner:
             if answers_only and not changes and not late:
                 # What members have said stays in the inbox until something follows from it.
                 return None
+        if turn.joined is not None:
+            turn.joined.after.append(lambda: self._wake_members(turn.id))
+            await turn.flush()
+            return None
         try:
             await turn.flush()
         finally:
             # Also where the turn is stopped meanwhile: the write goes on without it.
-            for item, has_passages in self._sent.pop(turn.id, ()):
-                self._wake(item, has_passages=has_passages)
+            self._wake_members(turn.id)
         return None
+
+    def _named(self, pattern: Pattern, group: GroupRecord) -> dict[str, str]:
+        """Return the ids of the members that the options of a group name."""
+        as_of = (group.version, [member.name for member in group.members])
+        made = self._names.get(group.id)
+        if made is None or made[0] != as_of:
+            made = self._names[group.id] = as_of, named_members(pattern, group)
+            if len(self._names) > _MAX_NAMES:
+                self._names.popitem(last=False)
+        return made[1]
+
+    def _wake_members(self, turn_id: str) -> None:
+        """Put the lanes of the members to work that got questions with the latest write."""
+        for item, question, has_passages in self._sent.pop(turn_id, ()):
+            self._wake(item, question, has_passages=has_passages)
 
     def _record(
         self,
@@ -422,34 +513,23 @@ class GroupRunner:
             stored["begun"] = {
                 "pattern": group.pattern,
                 "options": group.options,
-                "named": named_members(pattern, group),
+                "named": self._named(pattern, group),
             }
         turn.stage(EntryKind.ONCE, f"{_DECISION}{found.decisions}", orjson.dumps(stored), at=now)
         for key in decision.cancel:
             if f"{_ASK}{key}/outcome" not in turn.recorded:
                 said = {"key": key, "state": "stopped", "text": "not needed any more", "turn": ""}
                 turn.stage(EntryKind.ONCE, f"{_ASK}{key}/outcome", orjson.dumps(said), at=now)
-        turn.publish(
-            "decision",
-            {
-                "reason": decision.reason,
-                "members": [names.get(ask.agent_id, "") for ask in asks],
-                "asks": [
-                    {
-                        "member": names.get(ask.agent_id, ""),
-                        "agent": ask.agent_id,
-                        "turn": turn_id_for(message_id),
-                        "formatted": ask.schema is not None,
-                    }
-                    for ask, message_id in sent
-                ],
-            },
-        )
+        if turn.is_watched:
+            self._publish_decision(turn, decision, sent, names)
         images = images_in(turn.recorded["in"].body)
 
         async def write(tx: Connection) -> None:
-            thread, depth = await _thread_of(tx, turn)
-            items: list[tuple[InboxItem, bool]] = []
+            progress = _progress_of(turn)
+            if progress.exchange is None:
+                progress.exchange = await _thread_of(tx, turn)
+            thread, depth = progress.exchange
+            items: list[tuple[InboxItem, AgentMessage, bool]] = []
             for ask, message_id in sent:
                 message = AgentMessage(
                     message_id, group.id, ask.agent_id, thread, depth, turn.id, ask.key, now
@@ -457,12 +537,32 @@ class GroupRunner:
                 shows = images if not found.asked or _carries(ask, state) else ()
                 item = await _send(tx, turn, group, ask, message, shows)
                 if item is not None:
-                    items.append((item, await passages.has_any(tx, ask.agent_id)))
+                    items.append((item, message, await passages.has_any(tx, ask.agent_id)))
             self._sent[turn.id] = items
             if decision.memory is not None:
                 await groups.keep(tx, group.id, group.pattern, decision.memory)
 
         turn.write_beside(write)
+
+    def _publish_decision(
+        self,
+        turn: Turn,
+        decision: GroupDecision,
+        sent: Sequence[tuple[MemberQuestion, str]],
+        names: Mapping[str, str],
+    ) -> None:
+        """Show a decision to watchers, with the turns that it opens."""
+        asks = [
+            {
+                "member": names.get(ask.agent_id, ""),
+                "agent": ask.agent_id,
+                "turn": turn_id_for(message_id),
+                "formatted": ask.schema is not None,
+            }
+            for ask, message_id in sent
+        ]
+        members = [ask["member"] for ask in asks]
+        turn.publish("decision", {"reason": decision.reason, "members": members, "asks": asks})
 
     async def _answer(self, turn: Turn, state: GroupState, decision: GroupDecision) -> Outcome:
         """End the turn with the group's answer, which goes out once."""
@@ -582,11 +682,14 @@ def _is_late(asked: AskedQuestion, now: int) -> bool:
     return at is not None and at <= now
 
 
+_HAS_ENDED = "The turn of the group has ended."
+
+
 def _reason_of(record: TurnRecord) -> str:
     """Return why members need not answer any more for a turn that has ended."""
     if record.state is TurnState.STOPPED and record.error:
         return record.error
-    return "The turn of the group has ended."
+    return _HAS_ENDED
 
 
 async def _deadlines(
@@ -615,6 +718,20 @@ async def next_look(
     return min(times, default=None)
 
 
+def _watches(pattern_named: Callable[[str], Pattern], name: str) -> bool:
+    """Tell whether a pattern has rules that are looked at; yes also if it cannot be loaded."""
+    try:
+        return _has_rules(type(pattern_named(name)))
+    except Exception:  # noqa: BLE001 - a fault of a plugin, which whoever looks at its rules tells
+        return True
+
+
+@lru_cache(maxsize=256)
+def _has_rules(kind: type[Pattern]) -> bool:
+    # To ask whether a value fulfils a protocol takes as long as reading a group.
+    return hasattr(kind, "next_look")
+
+
 def _watch_time(
     pattern_named: Callable[[str], Pattern], group: GroupRecord, now: int
 ) -> int | None:
@@ -639,7 +756,7 @@ async def _speaker(turn: Turn) -> str:
     first = turn.context.participants.people[0].person_id
     if first == OWNER:
         return "your owner"
-    person = await turn.live.database.read(lambda tx: get_person(tx, first))
+    person = await turn.live.database.read(lambda tx: get_person(tx, first), brief=True)
     if person is None:
         return "somebody unknown"
     # The name ends where asterism's bracket does: whoever speaks has chosen it.
@@ -665,11 +782,11 @@ async def _send(
     message: AgentMessage,
     images: Sequence[str],
 ) -> InboxItem | None:
-    """Put a question into the inbox of a member, once; that it is gone is told to the group."""
+    """Put a question into the inbox of a member; that it is gone is told to the group.
+
+    It is sent once, since the journal takes the decision of this transaction once.
+    """
     channel, source = f"{GROUP_CHANNEL}{group.name}", turn.source
-    external_id = f"{turn.id}/{ask.key}"
-    if await messages.accept_once(tx, channel, external_id, message.message_id, ask.agent_id):
-        return None
     gone = "it was deleted"
     try:
         item = await messages.put_message(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
@@ -130,12 +131,20 @@ def template_names() -> list[str]:
 def read_template(name: str) -> Template:
     """Return a template by its name, or the one in a TOML file by its path.
 
+    "Review board" and "review_board" are the template "review-board".
+
     Raises `NotFound` or `ConfigError`.
     """
-    if name in template_names():
-        return _built_in(name)
+    plain = re.sub(r"[\s_-]+", "-", name.strip().lower())
+    if plain in template_names():
+        return _built_in(plain)
     path = Path(name).expanduser()
     if path.suffix == ".toml" or len(path.parts) > 1:
+        if not path.exists():
+            raise NotFound(
+                f"There is no file {name[:200]!r}. Name the file of a template, or one of these: "
+                f"{', '.join(template_names())}. Nothing was created."
+            )
         return parse_template(ConfigDocument.read(path, must_exist=True))
     near = get_close_matches(name, template_names(), 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -15,7 +15,7 @@ from asterism.store.database import Connection
 from asterism.times import OptionalMoment
 from asterism.types.agents import OWNER_ALONE, Audience, Participants
 from asterism.types.memory import EditRecord, Origin, OriginKind, Passage
-from asterism.types.turns import Entry, EntryKind, MessageMeta, Reply, text_of
+from asterism.types.turns import Entry, MessageMeta, Reply, text_of
 
 _MAX_DEPTH = 12
 _MAX_ORIGINALS = 50
@@ -154,9 +154,7 @@ async def _entries(tx: Connection, participants: Participants, turn_id: str) -> 
 
 async def _message(tx: Connection, participants: Participants, origin: Origin) -> Trace:
     entries = await _entries(tx, participants, origin.ref)
-    entry = next(
-        (candidate for candidate in entries.values() if candidate.kind is EntryKind.MESSAGE), None
-    )
+    entry = entries.get("in")
     if entry is None:
         return _gone(f"the message of {origin.ref}")
     meta = MessageMeta.from_json(entry.meta)

@@ -228,7 +228,8 @@ def _judge_effect(
     if first is not None:
         return first
     return Doubt(
-        f"it would {_effect_phrase(effect.kind)}, but no trusted person asked for it",
+        f"it would {_effect_phrase(effect.kind)}, but it is not clear that a trusted person asked "
+        "for it",
         evidence.reasons(effect.kind.value, next(iter(effect.targets), "")),
     )
 

@@ -256,6 +256,11 @@ class IndexSnapshot:
     """How many texts of a very long tail are not there yet."""
     inner: LoadedIndex
 
+    @property
+    def in_segments(self) -> NDArray[np.bool_]:
+        """Which texts may be in a segment; the latest ones are in none."""
+        return self.texts.numbers < self.inner.next
+
 
 async def load(tx: Connection, kind: str, owner_id: str) -> IndexSnapshot:
     """Return the texts of an index."""

@@ -470,9 +470,14 @@ class Ranker:
                 "they are put in in the background."
             )
         if near.has is not None:
-            there = near.has[: sum(len(snapshot.texts) for snapshot in self.candidates.loaded)]
+            import numpy as np
+
+            # Those that are in no segment yet get a vector when there are more of them.
+            parts = [snapshot.in_segments for snapshot in self.candidates.loaded]
+            asked = np.concatenate(parts)
             if self.visible is not None:
-                there = there[self.visible[: len(there)]]
+                asked &= self.visible[: len(asked)]
+            there = near.has[: len(asked)][asked]
             count, missing = len(there), int((~there).sum())
             if missing * _FEW > count:
                 notes.append(

@@ -271,6 +271,8 @@ async def schema_version(tx: Connection) -> int:
     return int(row[0]) if row and row[0] is not None else 0
 
 
+UNSAFE_SERVER = "The server runs with"
+"""What a fault of a server's settings begins with; the database itself is whole."""
 TABLE_SUFFIX = ".copy"
 """Of a file with the rows of a table, in the text format of PostgreSQL's COPY.
 

@@ -96,7 +96,7 @@ async def sources(tx: Connection) -> list[DocumentSource]:
 
 
 async def set_paused(tx: Connection, source: DocumentSource, *, paused: bool) -> None:
-    """Let a source rest, or be read again."""
+    """Pause a source, or resume it."""
     options = _options(replace(source, paused=paused))
     await tx.run("UPDATE sources SET options = ? WHERE id = ?", (options, source.id))
 

@@ -30,18 +30,21 @@ _MEMBER = (
 )
 
 
-def _member(row: Row) -> GroupMember:
+_ROLES = {role.value: role for role in Role}
+
+
+def _member(row: Row, finishing: str | None = None) -> GroupMember:
     return GroupMember(
         agent_id=row[0],
         name=row[1],
-        role=Role(row[2]),
+        role=_ROLES[row[2]],
         domain=row[3],
-        capabilities=tuple(orjson.loads(row[4])),
+        capabilities=tuple(orjson.loads(row[4])) if row[4] != "[]" else (),
         weight=float(row[5]),
-        active=bool(row[6]),
-        position=int(row[7]),
-        waiting=int(row[8]),
-        since_ms=int(row[9]),
+        active=row[6] != 0,
+        position=row[7],
+        waiting=row[8] - (row[0] == finishing),
+        since_ms=row[9],
     )
 
 
@@ -95,12 +98,26 @@ async def by_name(tx: Connection, name: str) -> GroupRecord | None:
     return _group(row, await members_of(tx, row[0])) if row else None
 
 
-async def by_id(tx: Connection, group_id: str) -> GroupRecord | None:
-    """Return a group with its members, whatever its constellation: lanes work for all of them."""
+async def id_of(tx: Connection, name: str) -> str | None:
+    """Return the id of the group of that name."""
     row = await tx.one(
-        f"{_GROUP.replace('a.constellation = ? AND a.deleted_at IS NULL', 'g.id = ?')}", (group_id,)
+        "SELECT id FROM agents WHERE constellation = ? AND name = ? AND kind = ?"
+        " AND deleted_at IS NULL",
+        (tx.constellation, name, GROUP),
     )
-    return _group(row, await members_of(tx, group_id)) if row else None
+    return row[0] if row else None
+
+
+_BY_ID = _GROUP.replace("a.constellation = ? AND a.deleted_at IS NULL", "g.id = ?")
+
+
+async def by_id(tx: Connection, group_id: str, finishing: str | None = None) -> GroupRecord | None:
+    """Return a group with its members, whatever its constellation: lanes work for all of them.
+
+    Of the member that is `finishing` a turn, that turn is not counted as one that waits.
+    """
+    row = await tx.one(_BY_ID, (group_id,))
+    return _group(row, await members_of(tx, group_id, finishing)) if row else None
 
 
 async def everyone(tx: Connection) -> list[GroupRecord]:
@@ -117,12 +134,17 @@ async def everyone(tx: Connection) -> list[GroupRecord]:
     return [_group(row, members[row[0]]) for row in rows]
 
 
-async def members_of(tx: Connection, group_id: str) -> list[GroupMember]:
-    """Return the members of a group that are in service, in the order in which they joined."""
+async def members_of(
+    tx: Connection, group_id: str, finishing: str | None = None
+) -> list[GroupMember]:
+    """Return the members of a group that are in service, in the order in which they joined.
+
+    Of the one that is `finishing` a turn, that turn is not counted as one that waits.
+    """
     rows = await tx.all(
         f"{_MEMBER} WHERE m.group_id = ? AND a.deleted_at IS NULL ORDER BY m.position", (group_id,)
     )
-    return [_member(row) for row in rows]
+    return [_member(row, finishing) for row in rows]
 
 
 async def stored_member(tx: Connection, group_id: str, agent_id: str) -> GroupMember | None:
@@ -271,8 +293,43 @@ async def keep(tx: Connection, group_id: str, pattern: str, memory: Mapping[str,
     )
 
 
+async def is_idle(tx: Connection, group_id: str) -> bool:
+    """Tell whether a group is in service, with nothing in its inbox and no turn that is open."""
+    row = await tx.one(
+        "SELECT 1 FROM agents a WHERE a.id = ? AND a.deleted_at IS NULL AND a.archived_at IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.agent_id = a.id)"
+        " AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.agent_id = a.id AND t.state = 'open')",
+        (group_id,),
+    )
+    return row is not None
+
+
+async def is_waiting(tx: Connection, group_id: str, turn_id: str, results: Sequence[str]) -> bool:
+    """Tell whether a turn of a group is open, nobody has stopped it, and these results wait."""
+    row = await tx.one(
+        "SELECT EXISTS (SELECT 1 FROM inbox i WHERE i.agent_id = t.agent_id) FROM turns t"
+        " WHERE t.id = ? AND t.agent_id = ? AND t.state = 'open' AND t.stopping IS NULL",
+        (turn_id, group_id),
+    )
+    if row is None or not row[0]:
+        return row is not None and not results
+    rows = await tx.all(
+        "SELECT id FROM inbox WHERE agent_id = ? AND turn_id = ? AND kind = 'result'"
+        " ORDER BY arrival",
+        (group_id, turn_id),
+    )
+    return [row[0] for row in rows] == list(results)
+
+
+async def pattern_of(tx: Connection, group_id: str) -> str | None:
+    """Return the pattern of a group."""
+    row = await tx.one("SELECT pattern FROM groups WHERE id = ?", (group_id,))
+    return row[0] if row else None
+
+
 async def set_wake(tx: Connection, group_id: str, wake_at: int | None) -> None:
     """Set when a group is looked at next, and tell those who wait for it."""
+    # A row that is written without a change costs a page of the log.
     changed = await tx.one(
         "UPDATE groups SET wake_at = ? WHERE id = ? AND wake_at IS DISTINCT FROM ? RETURNING id",
         (wake_at, group_id, wake_at),
@@ -435,6 +492,11 @@ class AgentMessage:
     """Of a question of a group, its key in the group's turn."""
     at_ms: int = 0
 
+    @property
+    def may_lead(self) -> bool:
+        """Whether it is of the kind that whoever leads a group is asked."""
+        return self.key.startswith(LEADER_KEY)
+
 
 _MESSAGE = "message_id, sender_id, recipient_id, thread, depth, turn_id, key, at"
 
@@ -506,16 +568,10 @@ async def address_of(
 
 async def leads(tx: Connection, question: AgentMessage) -> bool:
     """Tell whether whoever answers a question of a group may give tasks away in that turn."""
-    if not question.key.startswith(LEADER_KEY):
+    if not question.may_lead:
         return False
     row = await tx.one("SELECT pattern FROM groups WHERE id = ?", (question.sender_id,))
     return row is not None and row[0] == "supervisor"
-
-
-async def tools_in_turn(tx: Connection, turn_id: str) -> tuple[str, ...]:
-    """Return the tools that an agent has in one turn, because of what a group asks it."""
-    question = await find_agent_message(tx, message_id_for(turn_id))
-    return ("delegate",) if question is not None and await leads(tx, question) else ()
 
 
 async def open_questions(tx: Connection, agent_id: str) -> list[AgentMessage]:

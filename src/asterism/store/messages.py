@@ -87,11 +87,29 @@ async def put_decision(
 
 
 async def put_result(
-    tx: Connection, group_id: str, item_id: str, turn_id: str, body: bytes, at: int
+    tx: Connection,
+    group_id: str,
+    item_id: str,
+    turn_id: str,
+    body: bytes,
+    at: int,
+    *,
+    announce: bool = True,
 ) -> InboxItem | None:
-    """Put what a member says at the end of the inbox of a group, for a turn of the group."""
+    """Put what a member says at the end of the inbox of a group, for a turn of the group.
+
+    Without `announce` the caller knows that nothing follows from it yet.
+    """
     columns = ("", body, at, None, None, None, None, turn_id, None)
-    return await _put(tx, group_id, item_id, InboxKind.RESULT, columns, announce=True)
+    return await _put(tx, group_id, item_id, InboxKind.RESULT, columns, announce=announce)
+
+
+async def take_results(tx: Connection, group_id: str, turn_id: str) -> None:
+    """Take out all that members have said for a turn of a group."""
+    await tx.run(
+        "DELETE FROM inbox WHERE agent_id = ? AND turn_id = ? AND kind = 'result'",
+        (group_id, turn_id),
+    )
 
 
 async def results(tx: Connection, group_id: str, turn_id: str) -> list[InboxItem]:

@@ -38,6 +38,7 @@ from asterism.errors import (
 from asterism.private import private
 from asterism.store.database import (
     TABLE_SUFFIX,
+    UNSAFE_SERVER,
     Connection,
     Database,
     DatabaseView,
@@ -826,9 +827,7 @@ async def _check_settings(tx: PostgresConnection) -> list[str]:
         "SELECT name FROM pg_settings WHERE setting = 'off'"
         " AND name IN ('fsync', 'full_page_writes', 'synchronous_commit') ORDER BY name"
     )
-    problems = [
-        f"The server runs with {row[0]} = off, and may lose what it confirmed." for row in rows
-    ]
+    problems = [f"{UNSAFE_SERVER} {row[0]} = off, and may lose what it confirmed." for row in rows]
     encoding = await tx.one("SELECT current_setting('server_encoding')")
     if encoding is not None and encoding[0] != "UTF8":
         problems.append(f"The database is encoded in {encoding[0]}, and UTF8 is needed.")

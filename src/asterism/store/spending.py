@@ -16,7 +16,7 @@ from asterism.records import dataclass
 from asterism.store import agents
 from asterism.store.database import Connection, Row
 from asterism.types.spending import Cap, Charge, ChargeState, Payer, Span, Total
-from asterism.types.turns import MessageMeta, Notice, ReplyMeta, Usage
+from asterism.types.turns import OWN_REPLIES, MessageMeta, Notice, ReplyMeta, Usage
 
 _CHARGE = (
     "id, agent_id, person, party, turn_id, key, model, day, month, state, amount,"
@@ -343,14 +343,15 @@ class UnpaidReply:
 
 
 async def unpaid_replies(tx: Connection, since: int, agent_id: str | None) -> list[UnpaidReply]:
-    """Return the replies since a time that cost nothing, or nobody knew what."""
+    """Return the replies of models since a time that cost nothing, or nobody knew what."""
     condition = " AND t.agent_id = ?" if agent_id else ""
     rows = await tx.all(
         "SELECT a.name, t.channel, m.meta, e.meta, e.at FROM turns t"
         " JOIN agents a ON a.id = t.agent_id"
         " JOIN entries e ON e.agent_id = t.agent_id AND e.seq BETWEEN t.first_seq AND t.last_seq"
         " AND e.turn_id = t.id AND e.kind = 'reply'"
-        " LEFT JOIN entries m ON m.agent_id = t.agent_id AND m.seq = t.first_seq"
+        " LEFT JOIN entries m ON m.agent_id = t.agent_id"
+        " AND m.seq BETWEEN t.first_seq AND t.last_seq AND m.turn_id = t.id AND m.key = 'in'"
         " WHERE a.constellation = ? AND (t.ended_at IS NULL OR t.ended_at >= ?) AND e.at >= ?"
         f"{condition} AND e.meta IS NOT NULL AND NOT EXISTS"
         " (SELECT 1 FROM charges c WHERE c.turn_id = e.turn_id AND c.key = e.key)"
@@ -360,6 +361,8 @@ async def unpaid_replies(tx: Connection, since: int, agent_id: str | None) -> li
     replies: list[UnpaidReply] = []
     for agent, channel, message_meta, reply_meta, at in rows:
         reply, sender = ReplyMeta.from_json(reply_meta), MessageMeta.from_json(message_meta).sender
+        if reply.model.startswith(OWN_REPLIES):
+            continue  # no model was called
         person = f"{channel}:{sender}" if sender else None
         replies.append(UnpaidReply(agent, person, reply.model, at, reply.usage))
     return replies

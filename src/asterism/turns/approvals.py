@@ -64,6 +64,7 @@ from asterism.types.permissions import (
     Grant,
     Wish,
     announcement,
+    comment_of,
     exact_arguments,
     grant_details,
     limits_of,
@@ -828,9 +829,9 @@ async def tell_others(
     """Tell everybody who was asked, but for the place of the answer, how it was answered."""
     origin = origin_of(record)
     places = {*decided.announced, *([str(origin)] if origin else [])}
-    comment = f" They say: {answer.note}" if answer.note else ""
     text = plain(
-        f"Approval {decided.id} was answered by {answer.name}: {decided.verdict}.{comment}"
+        f"Approval {decided.id} was answered by {answer.name}: {decided.verdict}."
+        f"{comment_of(answer.note)}"
     )
     for place in sorted(places):
         if place != answer.place:

@@ -53,6 +53,7 @@ from asterism.types.permissions import (
     Grant,
     amount_of,
     arguments_json,
+    comment_of,
     effects_in_words,
     plain_effects,
     spell_call,
@@ -998,7 +999,7 @@ async def _decided(
 ) -> ToolResult:
     """Run a call that a person has approved; return what the agent is told of it."""
     by = f" by {decision.by}" if decision.by else ""
-    note = f" They say: {decision.note}" if decision.note else ""
+    note = comment_of(decision.note)
     changed = decision.arguments is not None
     if not decision.approved:
         if note:

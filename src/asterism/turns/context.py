@@ -228,7 +228,10 @@ class Context:
 
     def learn(self, *labels: Label) -> None:
         """Note how far what is shown now is trusted, and who may see it."""
-        self.label = Label.join((self.label, *labels))
+        known = self.label
+        # Mostly one label that adds nothing.
+        if len(labels) != 1 or not labels[0].adds_nothing_to(known):
+            self.label = Label.join((known, *labels))
 
     def sees(self, profile: Profile) -> Callable[[Hit], bool]:
         """Return what tells whether a model with this profile is sent what a search has found.

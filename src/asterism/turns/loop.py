@@ -22,7 +22,16 @@ from asterism.turns.rules import RUN, Due, Refusal, narrowed
 from asterism.turns.turn import CALLS_BEFORE, KEPT, Turn
 from asterism.types.agents import rules_text
 from asterism.types.permissions import arguments_json
-from asterism.types.turns import Call, EntryKind, NoteMeta, Outcome, Reply, ResultMeta
+from asterism.types.turns import (
+    OWN_REPLIES,
+    SCHEDULED,
+    Call,
+    EntryKind,
+    NoteMeta,
+    Outcome,
+    Reply,
+    ResultMeta,
+)
 
 _WINDOW_SHARE = 0.8
 """How much of a known window the past may fill; the rest is for the answer."""
@@ -30,9 +39,9 @@ _FITS_EVERYWHERE = 4_000
 """A tail of so many bytes fits any window."""
 _CORRECTIONS = 2
 _NO_THOUGHTS: dict[bytes, bytes] = {}
-BY_PROCESSOR = "asterism:processors"
+BY_PROCESSOR = OWN_REPLIES + "processors"
 """Who is named as the model of a reply that processors have made."""
-BY_RULE = "asterism:rules"
+BY_RULE = OWN_REPLIES + "rules"
 """Who is named as the model of a reply that a rule has made."""
 RULES_KEY = "rules"
 """The key of the entry with the rules that a turn began with, and what they look at."""
@@ -253,6 +262,8 @@ def _message_tools(turn: Turn) -> list[Tool]:
             done.update(call.name for call in calls)
         elif entry.key.startswith("note/") and entry.meta:
             done.update(NoteMeta.from_json(entry.meta).replaces)
+    if turn.view.message.startswith(SCHEDULED):
+        done.add("schedule")  # else it puts off the reminder that has come
     return turn.services.toolbox.tools_for(turn.agent.tools, turn.view.message, done)
 
 

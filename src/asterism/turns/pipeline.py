@@ -531,8 +531,10 @@ class Reminders:
 
     compact_only = True
 
-    async def process(self, turn: TurnView) -> Sequence[ProcessorCall]:
-        """Return the calls of `schedule`; mostly none."""
+    async def process(self, turn: TurnView) -> Sequence[ProcessorCall | ProcessorNote]:
+        """Return the calls of `schedule`, or what to do with a message that comes from one."""
+        if turn.message.startswith(SCHEDULED):
+            return _due_now(turn.message) if turn.trust.trusted else []
         calls: list[ProcessorCall] = []
         if operation := asked_of_schedules(turn.message):
             values = {"operation": operation}
@@ -554,6 +556,15 @@ class Reminders:
             for reminder in reminders
         )
         return calls
+
+
+def _due_now(message: str) -> list[ProcessorNote]:
+    """Return what tells a small model that a message was planned, and that its time has come."""
+    text = message.partition("] ")[2].strip()
+    if not text or _PLANNED_MESSAGE.match(message):
+        return []
+    said = f'It is time now for what your owner had planned: "{text}" Say that it is time for it.'
+    return [ProcessorNote(said, why="the message was planned for now")]
 
 
 class Planning:

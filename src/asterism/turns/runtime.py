@@ -9,15 +9,16 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import orjson
 
-from asterism.errors import AsterismError, LaneLost, NotFound
+from asterism.errors import AsterismError, LaneLost, NotFound, StoreError
 from asterism.memory import people
 from asterism.ports import ProcessorCall, TurnView
 from asterism.store import agents, approvals, groups, journal, messages, passages
 from asterism.store.database import Connection, Database, end_tasks
+from asterism.store.groups import AgentMessage
 from asterism.telemetry.redaction import redact
 from asterism.turns.approvals import ApprovalQueue, withdraw_turn
 from asterism.turns.calls import settle_open_calls
@@ -37,6 +38,7 @@ from asterism.turns.context import (
     with_tools,
 )
 from asterism.turns.facts import FactReader
+from asterism.turns.group_steps import GroupSteps, GroupTurns, Step
 from asterism.turns.lanes import Lanes, LocalLanes
 from asterism.turns.loop import run_turn
 from asterism.turns.turn import (
@@ -105,20 +107,6 @@ LOOK = b'{"look":true}'
 """What is put into the inbox of a group so that it looks at a parked turn; it says nothing."""
 
 
-class GroupTurns(Protocol):
-    """Takes turns of groups."""
-
-    async def read(self, tx: Connection, group_id: str) -> GroupRecord | None:
-        """Return a group as it is now."""
-        ...
-
-    async def take_turn(
-        self, turn: Turn, group: GroupRecord, results: Sequence[InboxItem]
-    ) -> Outcome | None:
-        """Take a turn as far as it goes, with what members have said; None: it waits."""
-        ...
-
-
 class Runtime:
     """Accepts messages, runs turns in lanes, and tells those who wait."""
 
@@ -146,6 +134,12 @@ class Runtime:
         self._ended = ended
         self._approvals = approvals
         self._group_turns = group_turns
+        self._steps: GroupSteps | None = None
+        """What members add to turns of groups; None where other processes may add to them, too."""
+        if group_turns is not None and not services.database.distributed:
+            self._steps = GroupSteps(services.database, group_turns, self)
+        self._questions: dict[str, AgentMessage] = {}
+        """The questions of groups that turns to come answer."""
         self._live: OrderedDict[str, LiveAgent] = OrderedDict()
         self._live_bytes = 0
         self._waiting: dict[str, list[tuple[Receipt, asyncio.Future[Outcome]]]] = {}
@@ -221,12 +215,17 @@ class Runtime:
     def forget(self, agent_id: str) -> None:
         """Drop what is in memory of an agent; it is read again when needed."""
         self._loading.discard(agent_id)
+        if self._steps is not None:
+            self._steps.drop(agent_id)
+            self._steps.forget_groups()
         live = self._live.pop(agent_id, None)
         if live is not None:
             self._live_bytes -= live.counted
 
     def forget_all(self) -> None:
         """Drop what is in memory of all agents."""
+        if self._steps is not None:
+            self._steps.forget_groups()
         for agent_id in {*self._live, *self._loading}:
             self.forget(agent_id)
 
@@ -258,6 +257,7 @@ class Runtime:
         # Whoever acts as a person answers questions by the verb for it.
         answer = message.answer if speaker is None and may_decide else None
         approvals_here = self._approvals
+        opening = await self._open_group_turn(message, message_id, body, speaker, at)
 
         async def work(tx: Connection) -> tuple[InboxItem, bool] | Receipt:
             if answer is not None and approvals_here is not None:
@@ -268,11 +268,9 @@ class Runtime:
                 return former
             for image in images:
                 await journal.put_blob(tx, image, at)
-            participants = (
-                people.alone_with(speaker)
-                if speaker is not None
-                else await self._meet(tx, origin, message.participants, at)
-            )
+            if opening is not None and await opening.write(tx):
+                return Receipt(message_id, turn_id_for(message_id), agent_id)
+            participants = await self._meet(tx, origin, message.participants, speaker, at)
             item = await messages.put_message(
                 tx,
                 agent_id,
@@ -291,12 +289,11 @@ class Runtime:
 
         try:
             taken = await self._database.write(work)
-        except asyncio.CancelledError:
-            # Whoever hands it in is gone; should it be stored, its lane has to hear of it.
-            if isinstance(self._lanes, LocalLanes):
-                self._unheard[agent_id] += 1
-                self._in_background(self._look_into(agent_id))
+        except BaseException as error:
+            self._not_accepted(agent_id, opening, error)
             raise
+        if opening is not None and self._is_opened(opening, turn_id_for(message_id)):
+            return Receipt(message_id, turn_id_for(message_id), agent_id)
         if isinstance(taken, Receipt):
             self._delivered()
             return taken
@@ -305,6 +302,21 @@ class Runtime:
             self._has_passages[item.turn_id] = has_passages
         self._wake(item)
         return Receipt(item.id, item.turn_id, item.agent_id)
+
+    def _not_accepted(self, agent_id: str, opening: Step | None, error: BaseException) -> None:
+        """Have lanes look once it is known whether a message was stored."""
+        if opening is not None:
+            opening.failed()
+        if isinstance(error, asyncio.CancelledError):
+            # Whoever hands it in is gone; should it be stored, its lane has to hear of it.
+            self.look_after_writes([agent_id])
+
+    def _is_opened(self, opening: Step, turn_id: str) -> bool:
+        """Go on with the first decision about a message; False if it was not written with it."""
+        if opening.is_written:
+            self._unsettled.add(turn_id)
+        opening.done()
+        return opening.is_written
 
     def _wake(self, item: InboxItem) -> None:
         """Put the lane of an agent to work that got something, if lanes run here."""
@@ -322,9 +334,12 @@ class Runtime:
         tx: Connection,
         origin: MessageOrigin,
         others: Sequence[str],
+        speaker: str | None,
         at: int,
     ) -> str | None:
         """Return who is present, for the inbox."""
+        if speaker is not None:
+            return people.alone_with(speaker)
         channel, sender, room = origin.channel, origin.sender, origin.room
         if sender is None and room is None and not others:
             return None
@@ -340,6 +355,8 @@ class Runtime:
         # Writes are done in order, so that this one comes after the one nobody waits for.
         try:
             await self._database.write(lambda tx: tx.notify("lane", agent_id))
+        except StoreError:
+            self.look_again(agent_id)
         finally:
             self._unheard[agent_id] -= 1
 
@@ -405,6 +422,13 @@ class Runtime:
         return arrival
 
     async def _serve_group(self, group_id: str) -> int | None:
+        """Take turns of a group, while nobody else goes on with them in this process."""
+        if self._steps is None:
+            return await self._take_group_turns(group_id)
+        async with self._steps.lane(group_id):
+            return await self._take_group_turns(group_id)
+
+    async def _take_group_turns(self, group_id: str) -> int | None:
         """Take turns of a group as far as they go: one at a time, in order of arrival."""
         while True:
             try:
@@ -421,15 +445,38 @@ class Runtime:
             except BaseException:
                 self.forget(group_id)
                 raise
+            turn, _, results = found
             if outcome is None:
+                if self._steps is not None:
+                    self._steps.hold(turn, results)
                 return None
-            self._settle(outcome)
-            self._ended(group_id)
-            if found[0].reply_to is not None or self._services.settings.current.channels:
-                self._delivered()
+            self.group_turn_ended(turn, outcome)
             if not self._database.distributed:
                 return 0
             # Here what has come in meanwhile has had its job already.
+
+    def group_turn_ended(self, turn: Turn, outcome: Outcome) -> None:
+        """Tell whoever waits for a turn of a group how it has ended."""
+        self._settle(outcome)
+        self._ended(turn.agent.id)
+        if turn.reply_to is not None or self._services.settings.current.channels:
+            self._delivered()
+
+    async def is_halted(self) -> bool:
+        """Tell whether no turns are to be taken."""
+        return await self._halting.current_halt() is not None
+
+    def look_again(self, agent_id: str) -> None:
+        """Have the lane of a group look into the store."""
+        if isinstance(self._lanes, LocalLanes):
+            self._lanes.poke(agent_id)
+
+    def look_after_writes(self, agent_ids: Sequence[str]) -> None:
+        """Have lanes look into the store once all writes that are queued are done."""
+        if isinstance(self._lanes, LocalLanes):
+            for agent_id in agent_ids:
+                self._unheard[agent_id] += 1
+                self._in_background(self._look_into(agent_id))
 
     async def _next_group_turn(
         self, group_id: str
@@ -451,11 +498,20 @@ class Runtime:
             await live.database.write(lambda tx: _take_all(tx, results))
             return await self._next_group_turn(group_id)
         assert group is not None
+        return await self._group_turn(live, item, record, entries), group, results
+
+    async def _group_turn(
+        self,
+        live: LiveAgent,
+        item: InboxItem | None,
+        record: TurnRecord | None = None,
+        entries: list[Entry] | None = None,
+    ) -> Turn:
         told = item.participants if item is not None else _participants_of(entries)
         presence = await _who_is_present(live, told)
         now = self._services.clock()
         enter_group(live, presence.participants, now)
-        turn = Turn(
+        return Turn(
             live,
             self._services,
             item=item,
@@ -465,7 +521,35 @@ class Runtime:
             people=presence.speaker,
             opened_at=now,
         )
-        return turn, group, results
+
+    async def _open_group_turn(
+        self, message: Message, message_id: str, body: bytes, speaker: str | None, at: int
+    ) -> Step | None:
+        """Return the first decision about a message to a group, to be written together with it.
+
+        None: the group is at work, or who is present is known only once it is stored.
+        """
+        if not message.target.startswith(GROUP_ID):
+            return None
+        origin, client = message.origin, message.client
+        steps = self._steps
+        if steps is None or not isinstance(self._lanes, LocalLanes):
+            return None
+        if speaker is None and (origin.sender or origin.room or message.participants):
+            return None
+        item = InboxItem(
+            *(message.target, 0, message_id, InboxKind.MESSAGE, origin.channel, body, at),
+            *(origin.sender, origin.reply_to, message.schema),
+            people.alone_with(speaker) if speaker is not None else None,
+            client=client.to_json() if client is not None else None,
+        )
+
+        async def begin(live: LiveAgent) -> Turn:
+            turn = await self._group_turn(live, item)
+            turn.item = None  # it is not in the inbox
+            return turn
+
+        return await steps.open(message.target, begin)
 
     async def _read_group(
         self, tx: Connection, group_id: str
@@ -476,10 +560,12 @@ class Runtime:
             return work, None
         return work, await self._group_turns.read(tx, group_id)
 
-    def wake_member(self, item: InboxItem, *, has_passages: bool) -> None:
+    def wake_member(self, item: InboxItem, question: AgentMessage, *, has_passages: bool) -> None:
         """Put the lane of a member to work that got a question of a group."""
         if self._lanes is not None and not self._database.distributed:
-            self._has_passages[item.turn_id] = has_passages
+            turn_id = item.turn_id
+            self._has_passages[turn_id] = has_passages
+            self._questions[turn_id] = question
             self._wake(item)
 
     async def _run_group_turn(
@@ -600,10 +686,31 @@ class Runtime:
             calls=calls,
             opened_at=began,
         )
-        await _give_tools_of_question(turn)
+        await self._know_question(turn)
         for kind, text in problems:
             turn.notify_owner(kind, text)
         return turn, item.arrival if item is not None else 0
+
+    async def _know_question(self, turn: Turn) -> None:
+        """Let a turn know what a group asks; whoever leads it may give tasks away, too."""
+        if not turn.channel.startswith(GROUP_CHANNEL):
+            return
+        question = self._questions.pop(turn.id, None)
+        database = turn.live.database
+        if question is None:
+            message_id = message_id_for(turn.id)
+            question = await database.read(
+                lambda tx: groups.find_agent_message(tx, message_id), brief=True
+            )
+        if question is None:
+            return
+        turn.question = question
+        if question.may_lead and await database.read(
+            lambda tx: groups.leads(tx, question), brief=True
+        ):
+            turn.agent = with_tools(turn.agent, ("delegate",))
+        if self._steps is not None:
+            turn.join_group = self._steps.join
 
     async def _process(
         self,
@@ -905,12 +1012,14 @@ class Runtime:
         if turn_id not in self._running:
             self._unsettled.discard(turn_id)
             self._has_passages.pop(turn_id, None)
+            self._questions.pop(turn_id, None)
             self._on_turn_notice(turn_id)
 
     def _settle(self, outcome: Outcome) -> None:
         turn_id = outcome.turn_id
         self._unsettled.discard(turn_id)
         self._has_passages.pop(turn_id, None)
+        self._questions.pop(turn_id, None)
         for receipt, future in self._waiting.get(turn_id, ()):
             # Whoever waits for what follows a decision is not told that the turn was parked before.
             if outcome.state is TurnState.PARKED and turn_id_for(receipt.message_id) != turn_id:
@@ -933,15 +1042,6 @@ class Runtime:
                 self._has_passages.pop(turn_id, None)
                 if not future.done():
                     future.set_result(outcome)
-
-
-async def _give_tools_of_question(turn: Turn) -> None:
-    """Let whoever leads a group give tasks away in that turn, whatever its role."""
-    if turn.channel.startswith(GROUP_CHANNEL):
-        more = await turn.live.database.read(
-            lambda tx: groups.tools_in_turn(tx, turn.id), brief=True
-        )
-        turn.agent = with_tools(turn.agent, more)
 
 
 def _mark_stale(live: LiveAgent) -> None:

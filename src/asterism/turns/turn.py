@@ -18,7 +18,7 @@ from dataclasses import field, replace
 from datetime import tzinfo
 from functools import cached_property
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
@@ -37,6 +37,7 @@ from asterism.store.approvals import Use
 from asterism.store.database import Connection, Database
 from asterism.store.epochs import Epoch
 from asterism.store.events import Event
+from asterism.store.groups import AgentMessage
 from asterism.store.journal import Draft
 from asterism.telemetry import Telemetry
 from asterism.telemetry.redaction import redact, redact_json
@@ -77,6 +78,7 @@ from asterism.types.turns import (
     Entry,
     EntryKind,
     InboxItem,
+    InboxKind,
     MessageMeta,
     Notice,
     Outcome,
@@ -152,7 +154,7 @@ class Hub:
 
     def is_watched(self, agent_id: str) -> bool:
         """Tell whether somebody watches an agent or all of them, or did a short while ago."""
-        return self._is_kept(agent_id) or self._is_kept(ALL_AGENTS)
+        return bool(self._logs) and (self._is_kept(agent_id) or self._is_kept(ALL_AGENTS))
 
     def _is_kept(self, agent_id: str) -> bool:
         log = self._logs.get(agent_id)
@@ -352,6 +354,36 @@ class PendingWrites:
         default_factory=list[Callable[[Connection], Awaitable[None]]]
     )
     """What else is written in the same transaction."""
+    step: GroupStep | None = None
+    """What the group does next whose question ends here, in the same transaction."""
+
+
+class GroupStep(Protocol):
+    """What a group writes in the transaction that ends the turn of a member."""
+
+    async def write(self, tx: Connection) -> bool:
+        """Write it; False if the group is to be told of the end by its inbox instead."""
+        ...
+
+    def done(self) -> None:
+        """Go on with it: the transaction is committed."""
+        ...
+
+    def failed(self) -> None:
+        """Leave it: nobody knows whether the transaction was committed."""
+        ...
+
+
+@dataclass(slots=True)
+class JoinedWrite:
+    """What a turn of a group writes in the transaction of another turn, and does after that."""
+
+    page: PendingWrites | None = None
+    after: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+
+Written = tuple[Draft | None, Epoch | None, list[KeptFact]]
+"""The result of a transactional call, the epoch that has begun, and facts that were kept."""
 
 
 @dataclass(slots=True)
@@ -385,6 +417,15 @@ class StoppedBefore(LaneLost):
 
 class Turn:
     """A turn under way."""
+
+    question: AgentMessage | None = None
+    """The question of a group that it answers, where it is known."""
+    join_group: Callable[[Turn, InboxItem], Awaitable[GroupStep | None]] | None = None
+    """Prepares what the group does once this turn has ended, where that is known here."""
+    joined: JoinedWrite | None = None
+    """Set while a turn of a group leaves what it writes to the transaction of another turn."""
+    progress: object = None
+    """What the runner of groups has read of its entries."""
 
     def __init__(
         self,
@@ -452,7 +493,7 @@ class Turn:
         self._page = PendingWrites()
         self._reservations: TurnBudget | None = None
         self._flushing: asyncio.Task[Draft | None] | None = None
-        self.in_every_write: Callable[[Connection], Awaitable[None]] | None = None
+        self.in_every_write: Callable[[Connection, TurnState], Awaitable[None]] | None = None
         """What is written last in each transaction of the turn, that of its end included."""
         self.people = people
         self.speaker_trust = trust
@@ -715,6 +756,11 @@ class Turn:
         return self.services.toolbox.get(name, self.agent.tools), name, arguments
 
     @property
+    def is_unwritten(self) -> bool:
+        """Whether the next flush has something to write."""
+        return bool(self._page.drafts or self._page.beside)
+
+    @property
     def staged(self) -> Sequence[Draft]:
         """What the next flush writes."""
         return self._page.drafts
@@ -834,6 +880,9 @@ class Turn:
             page.charges = self._reservations.take(
                 ended=state not in (TurnState.OPEN, TurnState.PARKED)
             )
+        if self.joined is not None:
+            self.joined.page = page
+            return None
         # A task of its own, so that stopping the turn cannot leave a write half awaited.
         self._flushing = asyncio.create_task(self._write(page))
         result = await asyncio.shield(self._flushing)
@@ -873,35 +922,42 @@ class Turn:
                 wait = min(wait * 2, _MAX_WAIT)
 
     async def _commit(self, page: PendingWrites) -> Draft | None:
+        step = page.step = await self._next_step(page) if self.join_group is not None else None
+        work, settle = self.prepare(page)
+        try:
+            written = await self.live.database.write(work)
+        except _AlreadyWritten:
+            if step is not None:
+                step.failed()
+            inside = page.inside is not None
+            at = self.live.length + len(page.drafts) + 1
+            result = await self._result_at(at) if inside else None
+            epoch = self.context.epoch
+            begun = None if self.context.saved else await self._stored(epoch)
+            written: Written = (result, begun, [])
+            settle(written)
+        except BaseException:
+            if step is not None:
+                step.failed()
+            raise
+        else:
+            settle(written)
+            if step is not None:
+                step.done()
+        return written[0]
+
+    def prepare(
+        self, page: PendingWrites
+    ) -> tuple[Callable[[Connection], Awaitable[Written]], Callable[[Written], None]]:
+        """Return what writes a page in a transaction, and what notes here that it is committed."""
         live, base = self.live, self.live.length
         context = self.context
-        audience = None if context.participants.owner_alone else str(self.source.audience)
         epoch = None if context.saved else context.epoch
-        least = context.label.trust
-        trust = None if least is Trust.OWNER else least.value
-        if page.state is TurnState.OPEN or trust is not None:
-            self._keep_trust_of_message(page)
-        now = self.services.clock()
-        ended_at = None if page.state in (TurnState.OPEN, TurnState.PARKED) else now
+        self._keep_trust_of_message(page)
         record, item = self.record, self.item
-        opened = TurnRecord(
-            id=self.id,
-            agent_id=self.agent.id,
-            state=page.state,
-            channel=self.channel,
-            reply_to=self.reply_to,
-            first_seq=base + 1,
-            last_seq=base,
-            opened_at_ms=self.opened_at,
-            ended_at_ms=ended_at,
-            usage=self.usage,
-            error=page.error,
-            audience=audience,
-            trust=trust,
-            arrived_at_ms=self.arrived_at,
-        )
+        opened = self._standing(page, base)
 
-        async def work(tx: Connection) -> tuple[Draft | None, Epoch | None, list[KeptFact]]:
+        async def work(tx: Connection) -> Written:
             result = await page.inside(tx) if page.inside is not None else None
             drafts = page.drafts if result is None else [*page.drafts, result]
             begun = await epochs.begin(tx, epoch) if epoch is not None else None
@@ -924,29 +980,52 @@ class Turn:
             kept = await self._keep_facts(tx, page.facts, base, drafts) if page.facts else []
             return result, begun, kept
 
-        count = len(page.drafts) + (page.inside is not None)
-        try:
-            result, begun, kept = await self.live.database.write(work)
-        except _AlreadyWritten:
-            kept = []
-            result = await self._result_at(base + count) if page.inside is not None else None
-            begun = await self._stored(epoch)
-        live.length = context.upto = base + count
-        self.services.kept_blobs.update(blob.id for blob in page.blobs)
-        if epoch is context.epoch:
-            context.epoch, context.saved = begun or context.epoch, True
-        self.record = record or opened
+        def settle(written: Written) -> None:
+            if epoch is context.epoch:
+                context.epoch, context.saved = written[1] or context.epoch, True
+            self.record = record or opened
+            self._is_written(page, base, written)
+
+        return work, settle
+
+    def _is_written(self, page: PendingWrites, base: int, written: Written) -> None:
+        """Note that a page is durable, in a journal that had `base` entries before."""
+        result, _, kept = written
+        self.live.length = self.context.upto = base + len(page.drafts) + (page.inside is not None)
+        if page.blobs:
+            self.services.kept_blobs.update(blob.id for blob in page.blobs)
         self.item = None
         if result is not None:
             self._note(result)
         for fact in kept:
             self.publish("kept", kept_signal(fact))
-        return result
+
+    def _standing(self, page: PendingWrites, base: int) -> TurnRecord:
+        """Return how the turn stands once a page is written to a journal of `base` entries."""
+        context = self.context
+        least = context.label.trust
+        is_over = page.state not in (TurnState.OPEN, TurnState.PARKED)
+        return TurnRecord(
+            id=self.id,
+            agent_id=self.agent.id,
+            state=page.state,
+            channel=self.channel,
+            reply_to=self.reply_to,
+            first_seq=base + 1,
+            last_seq=base,
+            opened_at_ms=self.opened_at,
+            ended_at_ms=self.services.clock() if is_over else None,
+            usage=self.usage,
+            error=page.error,
+            audience=None if context.participants.owner_alone else str(self.source.audience),
+            trust=None if least is Trust.OWNER else least.value,
+            arrived_at_ms=self.arrived_at,
+        )
 
     async def _follow(self, tx: Connection, page: PendingWrites) -> None:
         """Write what follows from all of it; ask nobody if it was stopped as it came to park."""
         if self.in_every_write is not None:
-            await self.in_every_write(tx)
+            await self.in_every_write(tx, page.state)
         if page.state is not TurnState.PARKED:
             return
         parked = await journal.turn_of(tx, self.agent.id, self.id)
@@ -975,6 +1054,8 @@ class Turn:
 
     def _keep_trust_of_message(self, page: PendingWrites) -> None:
         """Note how far the message is trusted by itself, where its turn may be trusted less."""
+        if page.state is not TurnState.OPEN and self.context.label.trust is Trust.OWNER:
+            return
         for place, draft in enumerate(page.drafts):
             if draft.key == "in":
                 page.drafts[place] = draft.with_trust(self.speaker_trust)
@@ -984,7 +1065,7 @@ class Turn:
         if page.beside:
             await _write_all(tx, page.beside)
         if page.state is not TurnState.OPEN:
-            await self._tell_end(tx)
+            await self._tell_end(tx, page.step)
         for blob in page.blobs:
             await journal.put_blob(tx, blob, self.services.clock())
         for notice in page.notices:
@@ -1004,20 +1085,25 @@ class Turn:
         if page.charges and self._reservations is not None:
             await self._reservations.record(tx, page.charges)
 
-    async def _tell_end(self, tx: Connection) -> None:
+    async def _tell_end(self, tx: Connection, step: GroupStep | None) -> None:
         """Tell other processes, and the group that has asked, that the turn has ended or waits."""
         if self.live.database.distributed:
             await tx.notify("turn", f"{self.id} {self.agent.id}")
-        if self.channel.startswith(GROUP_CHANNEL):
+        is_asked = self.channel.startswith(GROUP_CHANNEL)
+        if is_asked and not (step is not None and await step.write(tx)):
             await self._tell_group(tx)
 
     async def _tell_group(self, tx: Connection) -> None:
         """Tell the group that has asked how the turn ended, or that it waits for a person."""
-        ending = self._ending
-        asked = await groups.find_agent_message(tx, message_id_for(self.id))
-        if ending is None or asked is None or not asked.key:
+        asked = self.question or await groups.find_agent_message(tx, message_id_for(self.id))
+        if self._ending is None or asked is None or not asked.key:
             return
-        source, usage, now = self.source, self.usage, self.services.clock()
+        said = self._answer_to_group(asked, self._ending)
+        await messages.put_result(tx, said.agent_id, said.id, asked.turn_id, said.body, said.at_ms)
+
+    def _answer_to_group(self, asked: AgentMessage, ending: Outcome) -> InboxItem:
+        """Return what the inbox of the group gets of the end of this turn."""
+        source, usage = self.source, self.usage
         said = {
             "key": asked.key,
             "state": ending.state.value,
@@ -1027,8 +1113,20 @@ class Turn:
             "audience": str(source.audience),
             "usage": [usage.input, usage.output, usage.cached],
         }
-        body = orjson.dumps(said)
-        await messages.put_result(tx, asked.sender_id, new_id("res"), asked.turn_id, body, now)
+        return InboxItem(
+            *(asked.sender_id, 0, new_id("res"), InboxKind.RESULT, "", orjson.dumps(said)),
+            self.services.clock(),
+            resumes=asked.turn_id,
+        )
+
+    async def _next_step(self, page: PendingWrites) -> GroupStep | None:
+        """Return what the group does next that has asked, if it can be written with the end."""
+        asked, ending = self.question, self._ending
+        if self.join_group is None or asked is None or not asked.key or ending is None:
+            return None
+        if page.state in (TurnState.OPEN, TurnState.PARKED):
+            return None
+        return await self.join_group(self, self._answer_to_group(asked, ending))
 
     async def _result_at(self, seq: int) -> Draft:
         entry = await self.live.database.read(lambda tx: journal.entry_at(tx, self.agent.id, seq))
@@ -1099,10 +1197,17 @@ class Turn:
             await self.flush(state, error=error)
         else:
             await self.flush()
+        if self.joined is not None:
+            self.joined.after.append(self._publish_end)
+        else:
+            self._publish_end()
+        return self._ending
+
+    def _publish_end(self) -> None:
         ending = self._ending
+        assert ending is not None
         kind = "parked" if ending.state is TurnState.PARKED else "ended"
         self.publish(kind, {"state": ending.state.value, "text": ending.text})
-        return ending
 
     def _tell_channels(self, ending: Outcome) -> None:
         """Tell the channels that want to know how turns end, together with the end itself."""
@@ -1140,9 +1245,18 @@ class Turn:
             await reservations.close()
 
     def publish(self, kind: str, data: dict[str, Any]) -> None:
-        """Show watchers what is going on."""
-        if self.services.hub.is_watched(self.agent.id):
+        """Show watchers what is going on; what a turn leaves to another one, once it is written."""
+        if not self.services.hub.is_watched(self.agent.id):
+            return
+        if self.joined is not None:
+            self.joined.after.append(lambda: self.publish(kind, data))
+        else:
             self.services.hub.publish(self.agent.id, self.id, kind, data)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody is shown what is going on."""
+        return self.services.hub.is_watched(self.agent.id)
 
     def tell(self, key: str, text: str, *, meta: str | None = None) -> None:
         """Say something to the agent in the middle of its turn."""

@@ -689,7 +689,10 @@ class Participants:
     @property
     def owner_alone(self) -> bool:
         """Whether only the owner is present, so that nothing has to be hidden."""
-        return all(person.person_id == OWNER for person in self.people)
+        for person in self.people:  # noqa: SIM110 - asked many times in each turn
+            if person.person_id != OWNER:
+                return False
+        return True
 
     @property
     def audience(self) -> Audience:
@@ -795,6 +798,10 @@ class Label:
             least_trusted(label.trust for label in unique),
             Audience.intersection(label.audience for label in unique),
         )
+
+    def adds_nothing_to(self, other: Label) -> bool:
+        """Tell whether a join with another label is surely that one; of most, this is known."""
+        return self.trust is other.trust and self.audience in (other.audience, PUBLIC)
 
     def flows_to(self, participants: Participants) -> bool:
         """Tell whether everyone present may see it."""

@@ -83,9 +83,12 @@ class GroupMember:
 
 def find_member(members: Sequence[GroupMember], name: str) -> GroupMember | None:
     """Return a member by name or id, whatever its role."""
+    for member in members:
+        if name in (member.agent_id, member.name):
+            return member
     wanted = name.strip().casefold()
     for member in members:
-        if member.agent_id == name or member.name.casefold() == wanted:
+        if member.name.casefold() == wanted:
             return member
     return None
 

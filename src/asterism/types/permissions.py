@@ -872,6 +872,16 @@ def call_lines(approval: ApprovalRecord, most: int | None = None) -> list[str]:
     return [*head, visible_line(approval.tool), *lines, *note]
 
 
+_SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+
+
+def comment_of(note: str | None) -> str:
+    """Return what whoever answered has said, as sentences behind others; empty if nothing."""
+    if not note:
+        return ""
+    return f" They say: {note}" if note.endswith(_SENTENCE_ENDS) else f" They say: {note}."
+
+
 def whole_at(approval_id: str) -> str:
     """Return the command that shows a whole question."""
     return f'"asterism approval show {approval_id}" shows all of it.'

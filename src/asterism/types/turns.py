@@ -59,6 +59,8 @@ class EntryKind(StrEnum):
     ONCE = "once"
 
 
+OWN_REPLIES = "asterism:"
+"""What stands before a name in place of a model's, for a reply that no model has made."""
 END = "end"
 """The key of the message that tells an agent how its turn ended, if it ended without an answer."""
 WIRE_KINDS = frozenset({EntryKind.MESSAGE, EntryKind.REPLY, EntryKind.RESULT})

@@ -374,11 +374,37 @@ def test_who_tells_about_themselves_is_not_taken_for_the_agent(said: str, told: 
 
 
 @pytest.mark.parametrize(
+    ("said", "thanks"),
+    [
+        ("Hallo, ich bin Lena und wohne in Köln.", "Danke, dass du mir das erzählst!"),
+        ("Mi perro se llama Toby y tiene tres años.", "¡Gracias por contármelo!"),
+        ("Bonjour, je m'appelle Luc et j'ai deux chats.", "Merci de me l'avoir dit !"),
+    ],
+)
+def test_who_tells_about_themselves_in_another_language_is_thanked_in_it(said: str, thanks: str):
+    assert f'such as: "{thanks}"' in shown(wire("user", said))[-1]["content"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Ich habe eine Frage zu meiner Steuer.",
+        "Ich bin müde, hilf mir bitte beim Packen.",
+        "Wo wohne ich?",
+        "J'ai besoin d'une recette de crêpes.",
+    ],
+)
+def test_a_request_in_another_language_gets_no_thanks(said: str):
+    assert "such as:" not in shown(wire("user", said))[-1]["content"]
+
+
+@pytest.mark.parametrize(
     "said",
     [
         "I need help with a cake recipe.",
         "My code fails, can you look at it?",
         "I have a problem with my printer.",
+        "My kid asks why the sky is blue, short answer pls!",
         "I think it was Tuesday, not Monday.",
         "Ich bin Lena.",
         "I am writing a letter:\nDear Sam, ...",

@@ -56,6 +56,9 @@ def stages_of(options: Mapping[str, Any]) -> list[Stage]:
 class PipelinePattern:
     """Passes a message through stages; without any, each member is a stage."""
 
+    is_stateless = True
+    _read: tuple[Mapping[str, Any], list[Stage]] = ({}, [])
+    """The options that were read last, and their stages."""
     member_options = ("stages.agents", "stages.fallback")
 
     def check(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -93,7 +96,11 @@ class PipelinePattern:
 
     def decide(self, state: GroupState) -> GroupDecision:
         """Begin the first stage that is not over, or answer with the output of the last."""
-        stages = stages_of(state.group.options) or _stages_of_members(state)
+        options, stages = self._read
+        if options is not state.group.options:
+            stages = stages_of(state.group.options)
+            self._read = state.group.options, stages
+        stages = stages or _stages_of_members(state)
         output: str | None = None
         for stage in stages:
             outcome = self._stage(state, stage, output)
@@ -212,7 +219,7 @@ def _worker(state: GroupState, stage: Stage, place: int) -> _Worker:
         place,
         name,
         member if member is not None and member.takes_part else None,
-        tuple(asked for asked in state.asked if asked.key.startswith(start)),
+        tuple([asked for asked in state.asked if asked.ask.key.startswith(start)]),
     )
 
 
@@ -226,7 +233,7 @@ def _ask(
 ) -> MemberQuestion:
     text = from_speaker(state)
     if before is not None:
-        text += f"\n\nWhat the stage before has made of it:\n{before}"
+        text += f"\n\nOutput of the stage before:\n{before}"
     if stage.instructions:
         text += f"\n\nYour part: {stage.instructions}"
     key = f"stage/{stage.number}/{place}/{attempt}"

@@ -114,6 +114,7 @@ def count_votes(
 class VotingPattern:
     """Asks every member for a ballot, counts them, and answers with the minutes."""
 
+    is_stateless = True
     member_options = ("tie_member",)
 
     def check(self, options: Mapping[str, Any]) -> Mapping[str, Any]:

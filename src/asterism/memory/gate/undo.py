@@ -222,7 +222,7 @@ async def _revert_one_edit(
 
 
 async def _row_of(tx: Connection, block_id: str) -> BlockRow:
-    """Return a block that has edits, also one that was put away."""
+    """Return a block that has edits, also one that was retired."""
     row = await rows.get(tx, block_id)
     assert row is not None, "a block with edits is there"
     return row
@@ -352,10 +352,10 @@ async def _revert_share(
 
 
 async def _retire(tx: Connection, writer: Writer, block_id: str, edit: EditRow, era: int) -> None:
-    """Put a block away that would not be there without an edit."""
+    """Retire a block that would not be there without an edit."""
     row = await lock_block(tx, block_id)
     # Whoever may overwrite a block may take back that they have made it.
-    target = await _open_block(tx, writer, row, Act.OVERWRITE, "put away")
+    target = await _open_block(tx, writer, row, Act.OVERWRITE, "retire")
     await _set_retired(target, writer.now, edit, "retire", era)
 
 

@@ -79,16 +79,29 @@ def hints_for(said: str, said_before: list[str], kept: list[str], *, told: bool)
 
 
 def _thanks(said: str) -> str | None:
-    """Return what answers a statement in which an English speaker tells about themselves.
+    """Return what answers a statement in which somebody tells about themselves.
 
     Left alone, a small model says it again as if it were about the model itself. None for what
     asks for something or is longer than a few short sentences.
     """
-    told = _in_your_words(said)
-    if told is None or len(said) > MAX_QUOTED:
+    if len(said) > MAX_QUOTED:
         return None
+    told = _in_your_words(said)
+    if told is None:
+        thanks = _thanks_elsewhere(said)
+        return f'{MARK} Answer in one sentence, such as: "{thanks}"' if thanks else None
     clauses = " and that ".join(part[0].lower() + part[1:].rstrip(".! ") for part in told)
     return f'{MARK} Answer in one sentence, such as: "Thanks for telling me that {clauses}!"'
+
+
+def _thanks_elsewhere(said: str) -> str | None:
+    """Return thanks for a statement about its speaker in another language than English."""
+    statement, thanks = _ABOUT_SPEAKER_ELSEWHERE.get(language_of(said), (None, ""))
+    if statement is None or is_question(said) or is_correction(said):
+        return None
+    if _ASKS_FOR_ELSEWHERE.search(said) or statement.match(said) is None:
+        return None
+    return thanks
 
 
 def _known_of_owner(said: list[str]) -> str:
@@ -133,10 +146,79 @@ _ABOUT_SPEAKER = re.compile(r"(?:i|we)(?:'(?:m|ve|re)|’(?:m|ve|re))?\b|my\b|ou
 _ASKS_FOR = re.compile(
     r"\b(?:want|need|would|could|can|can't|cannot|should|wish|wonder\w*|hope|looking|trying|please"
     r"|help\w*|question|problem|issue|error|remind|remember|forget|forgot|don't know|not sure|i'd"
-    r"|we'd|meant|said|told|think|thought|guess|if)\b|:|\n",
+    r"|we'd|meant|said|told|think|thought|guess|if|ask\w*|answer|tell|explain|pls|plz|what|why"
+    r"|how|who|which|whether|where|when)\b|:|\n",
     re.IGNORECASE,
 )
 """How a sentence in the first person asks for something rather than tells about its speaker."""
+_ABOUT_SPEAKER_ELSEWHERE = {
+    language: (re.compile(rf"\W*(?:(?:{greeting})\b\W*)?(?:{start})", re.IGNORECASE), thanks)
+    for language, greeting, start, thanks in (
+        (
+            "de",
+            "hallo|hi|hey|guten (?:morgen|tag|abend)|servus|moin",
+            (
+                r"(?:ich (?:bin|hei(?:ß|ss)e|wohne|lebe|arbeite|habe|komme|mag|liebe)"
+                r"|wir (?:sind|haben|wohnen)|meine? \w+ (?:ist|sind|hei(?:ß|ss)t|wohnt|hat))\b"
+            ),
+            "Danke, dass du mir das erzählst!",
+        ),
+        (
+            "es",
+            "hola|buen[oa]s (?:d[ií]as|tardes|noches)",
+            (
+                r"(?:soy|me llamo|vivo|trabajo|tengo|somos|tenemos"
+                r"|mis? \w+ (?:es|son|se llama|vive|tiene))\b"
+            ),
+            "¡Gracias por contármelo!",
+        ),
+        (
+            "fr",
+            "bonjour|salut|bonsoir|coucou",
+            (
+                r"(?:je (?:suis|m'appelle|vis|travaille)|j'(?:ai|habite)|nous (?:sommes|avons)"
+                r"|m(?:on|a|es) \w+ (?:est|sont|s'appelle|habite|a))\b"
+            ),
+            "Merci de me l'avoir dit !",
+        ),
+        (
+            "it",
+            "ciao|salve|buon(?:giorno|asera)",
+            (
+                r"(?:sono|mi chiamo|vivo|abito|lavoro|ho|abbiamo|siamo"
+                r"|(?:il mio|la mia) \w+ (?:[eè]|si chiama|vive|ha))\b"
+            ),
+            "Grazie per avermelo detto!",
+        ),
+        (
+            "pt",
+            "ol[aá]|oi|bom dia|boa (?:tarde|noite)",
+            (
+                r"(?:(?:eu )?(?:sou|moro|trabalho|tenho|me chamo)|meu nome"
+                r"|(?:o meu|a minha|meu|minha) \w+ (?:[eé]|se chama|mora|tem))\b"
+            ),
+            "Obrigado por me contar!",
+        ),
+        (
+            "nl",
+            "hallo|hoi|goede(?:morgen|middag|navond)",
+            (
+                r"(?:ik (?:ben|heet|woon|werk|heb)|wij? (?:zijn|hebben|wonen)"
+                r"|m(?:ijn|'n) \w+ (?:is|zijn|heet|woont|heeft))\b"
+            ),
+            "Bedankt dat je me dat vertelt!",
+        ),
+    )
+}
+"""By language, how a statement about its speaker begins, and how one thanks for it."""
+_ASKS_FOR_ELSEWHERE = re.compile(
+    r":|\n|\b(?:bitte|kannst|k[oö]nn\w+|sollst|hilf|hilfe|erinner\w*|merk\w*|frage|problem|fehler"
+    r"|suche|brauche|m[oö]chte|will|por favor|puedes|ayuda\w*|recu[eé]rda\w*|pregunta|problema"
+    r"|necesito|quiero|s'il te pla[iî]t|peux|aide\w*|rappelle\w*|probl[eè]me|besoin|veux"
+    r"|per favore|puoi|aiut\w*|ricord\w*|domanda|bisogno|voglio|pode|ajud\w*|lembr\w*|preciso"
+    r"|quero|alsjeblieft|kun je|help|herinner\w*|vraag|probleem|nodig|wil)\b",
+    re.IGNORECASE,
+)
 _WHAT_IS_KNOWN = re.compile(
     r"\b(?:know|knew|remember|recall|learn(?:ed|t)?|kept|told you|tell you) (?:\w+ )?about me\b",
     re.IGNORECASE,
@@ -226,7 +308,8 @@ _ASKING_WORD = re.compile(
 _OWN = {
     language: re.compile(pattern, re.IGNORECASE)
     for language, pattern in {
-        "en": r"\b(?:my|mine|ours?|(?:did|have|had|do|was|were|where|when) (?:i|we))\b",
+        "en": r"\b(?:my|mine|ours?|(?:did|have|had|do|was|were|where|when) (?:i|we))\b"
+        r"|\bam i\b(?! (?:talking|speaking|chatting|right))",
         "de": r"\b(?:mein\w*|unser\w*|(?:hab|habe|hatte|bin|war|haben|hatten|waren) (?:ich|wir))\b",
         "es": r"\b(?:mis?|m[ií][oa]s?|nuestr\w+|he|hemos|tengo|tenemos|dije|dej[eé]|puse|me \w+[eé]"
         r"|gast[eé]|compr[eé]|pagu[eé]|guard[eé])\b",

@@ -68,7 +68,7 @@ def facts_about(
     if len(message) > _MAX_MESSAGE or not _asks(message):
         return []
     question = _question(message, previous, to_datetime(now, zone_named(zone)))
-    number = re.search(r"\d", question.text)
+    number = _DIGIT.search(question.text)
     found: list[str] = []
     # Each of the rules works with a number that is told, now or before.
     for rule in _RULES if number is not None or question.base else ():
@@ -210,6 +210,7 @@ def _without_accents(text: str) -> str:
 # -- numbers ---------------------------------------------------------------------------------------
 
 _NUMBER = r"(?<![\w.,])\d+(?:\.\d+)?(?![\w])"
+_DIGIT = re.compile(r"\d")
 _WRITTEN_NUMBER = re.compile(r"(?<![\w.,:/-])\d+(?:[.,']\d+)*(?![\w:])")
 _PLACES_WANTED = re.compile(
     r"\d (?:decimals?|decimal places|digits?|nachkommastellen?|decimales|decimali|casas)\b"
@@ -240,11 +241,14 @@ _OF = r"of|van|von|vom|de|du|des|del|della|di|do|da"
 def _normalized(message: str, language: str) -> str:
     """Return a message with its numbers, and the words between numbers, as the calculator's."""
     text = _without_accents(unicodedata.normalize("NFKC", message))
-    text = re.sub(r"(?<=\d)(?=[\u3040-\u9fff])|(?<=[\u3040-\u9fff])(?=\d)", " ", text)
-    text = re.sub(r"(?:^|(?<=\s))\(?\d\) ", " ; ", text)  # 1) of a list
+    if _DIGIT.search(text) is not None:
+        text = re.sub(r"(?<=\d)(?=[\u3040-\u9fff])|(?<=[\u3040-\u9fff])(?=\d)", " ", text)
+        text = re.sub(r"(?:^|(?<=\s))\(?\d\) ", " ; ", text)  # 1) of a list
     text = _number_words(" ".join(text.split()), language)
     text = _PLACES_WANTED.sub(" ", text)
     text = re.sub(r"\b(?:anderthalb|eineinhalb|anderhalf)\b", "1.5", text)
+    if _DIGIT.search(text) is None:
+        return _CURRENCY.sub(" ", text).strip()
     text = re.sub(
         r"(?<![\w.,])(\d+) ([^\W\d_]+) (?:e mezz[oa]|y medi[oa]|et demie?|e mei[oa]|and a half)\b",
         r"\1.5 \2",
@@ -843,9 +847,10 @@ _ONE = re.compile(
 
 def _conversions(question: Question) -> Iterator[str]:
     """Return the one measured quantity of a question in the one other unit that it names."""
-    text = re.sub(
-        r"(\d+ ?(?:ft|feet|foot)) (\d+) ?(?:in|\")(?![a-z])", r"\1 \2 inches", question.text
-    )
+    text = question.text
+    if _DIGIT.search(text) is None and "°" not in text and _ONE.search(text) is None:
+        return
+    text = re.sub(r"(\d+ ?(?:ft|feet|foot)) (\d+) ?(?:in|\")(?![a-z])", r"\1 \2 inches", text)
     text = re.sub(
         r"(?<=\d) ?(?:°|degrees?|grad|grados|degres|gradi|graus) ?([cf])\b", r" °\1", text
     )

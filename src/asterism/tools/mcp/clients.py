@@ -10,10 +10,12 @@ import asyncio
 import logging
 import math
 import random
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from asterism.config.settings import McpSettings
 from asterism.errors import AsterismError, ConfigError, NotFound, ToolError
@@ -50,6 +52,7 @@ _PERSON_PAUSE = 60.0
 """Seconds for which a server is left alone that wants a login or a setting, not another try."""
 _PROBE_SECONDS = 5.0
 _CLOSE_SECONDS = 10.0
+_ERRNO = re.compile(r"^\[Errno -?\d+\] ")
 _MAX_REASON = 600
 _START_ERRORS = (FileNotFoundError, NotADirectoryError, PermissionError)
 
@@ -138,8 +141,23 @@ def failure_reason(connection: McpConnection | None, error: BaseException) -> st
         return "it gave no answer in time"
     if connection is not None and status and is_lost(error):
         return f"it answered with HTTP status {status}"
-    text = str(last).strip() or type(last).__name__
+    text = _ERRNO.sub("", str(last).strip()) or type(last).__name__
+    if connection is not None and _is_unreachable(last):
+        text = f"{_server_of(connection)} was not reached ({text.rstrip('.')})"
     return shortened(text, _MAX_REASON)
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    import httpx2
+
+    return isinstance(error, httpx2.ConnectError)
+
+
+def _server_of(connection: McpConnection) -> str:
+    """Return scheme, host and port of a server, without what may be a secret in its address."""
+    address = urlsplit(connection.settings.url or "")
+    port = f":{address.port}" if address.port else ""
+    return f"{address.scheme}://{address.hostname}{port}"
 
 
 def failure_text(connection: McpConnection, clause: str) -> str:

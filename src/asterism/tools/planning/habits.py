@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from asterism.errors import InvalidInput, ToolError
 from asterism.times import (
-    duration_text,
+    ago_text,
     iso_text,
     next_time,
     quiet_until,
@@ -282,7 +282,7 @@ def _wording(row: Mapping[str, Any], ignored: int) -> str:
 
 def _since(row: Mapping[str, Any], now: int) -> str:
     last = moment_of(row, "last_done")
-    return f"It was last done {duration_text(now - last)} ago." if last is not None else ""
+    return f"It was last done {ago_text(now - last)}." if last is not None else ""
 
 
 async def _list(ctx: ToolContext, rows: Rows) -> str:
