@@ -8,6 +8,7 @@ name of an agent.
 from __future__ import annotations
 
 import functools
+import re
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -63,6 +64,8 @@ def view(value: Any) -> Any:
     return _object_view(value, kind)
 
 
+_STRUCTURE = re.compile(r"(?<=\n)[ \t]*(?:#{1,2}(?= \d{4}-)|[*_]{1,3}(?=\S))")
+"""How the lines begin that a transcript in Markdown consists of: a turn, a speaker, a decision."""
 _MAX_DELETED = 1_000
 _PLAIN = frozenset({type(None), str, int, float, bool})
 
@@ -144,24 +147,30 @@ def transcript_markdown(name: str, events: Sequence[GroupEvent]) -> str:
         if event.turn_id != turn:
             turn = event.turn_id
             lines += [f"## {event.at:%Y-%m-%d %H:%M} UTC, {turn}", ""]
+        text, who = _plain_lines(event.text), event.speaker.replace("*", r"\*")
         match event.kind:
             case "decision":
-                lines.append(f"*{event.text}*")
+                lines.append(f"*{' '.join(text.split())}*")
                 votes = event.details.get("notes", {}).get("minutes", {}).get("votes", ())
                 lines += [f"- {vote['member']} voted {vote['choice']}" for vote in votes]
             case "question":
                 continue
             case "delegation":
                 to = f" to {event.details['to']}" if event.details.get("to") else ""
-                lines.append(f"**{event.speaker}** delegates{to}: {event.text}")
+                lines.append(f"**{who}** delegates{to}: {text}")
             case "answer" if event.details.get("state") != "done":
-                lines.append(f"**{event.speaker}** ({event.details.get('state')}): {event.text}")
+                lines.append(f"**{who}** ({event.details.get('state')}): {text}")
             case "message":
-                lines.append(f"**{speaker_label(event.speaker)}**: {event.text}")
+                lines.append(f"**{speaker_label(who)}**: {text}")
             case _:
-                lines.append(f"**{event.speaker}**: {event.text}")
+                lines.append(f"**{who}**: {text}")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _plain_lines(text: str) -> str:
+    """Return a text in which no line looks like one of a transcript: a heading or a speaker."""
+    return _STRUCTURE.sub(lambda found: re.sub(r"([*_#])", r"\\\1", found[0]), text)
 
 
 def speaker_label(speaker: str) -> str:

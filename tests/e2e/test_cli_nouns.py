@@ -248,6 +248,9 @@ def test_a_list_says_that_there_is_more_and_a_schedule_how_it_is_cancelled(aster
         assert "--limit 10 shows more." in cut.stderr, arguments
         assert "There are more" not in asterism.run(*arguments, "--limit", "100").stderr, arguments
     assert len(asterism.json("turn", "list", "--limit", "2")) == 2
+    nowhere = asterism.run("group", "transcript", "ring", "--output", "/nowhere/ring.md")
+    assert nowhere.returncode == 2
+    assert "/nowhere/ring.md cannot be written (No such file or directory)." in nowhere.stderr
     for arguments in (("outbox", "list"), ("notice", "list"), ("approval", "list", "--answered")):
         assert asterism.json(*arguments, "--limit", "1") == []
     asterism.ok("schedule", "add", "aria", "2036-01-01", "Water the plants.")

@@ -403,3 +403,17 @@ async def test_a_group_has_a_spending_cap(engine: str, tmp_path: Path):
         assert "budget.groups.ring" in outcome.text
         assert cast.heard == []
         assert (await soon(home.agents.ask("ada", "hello"))).text == "ada answers"
+
+
+@pytest.mark.promise("G3")
+async def test_an_agent_hears_that_whom_it_writes_to_is_archived(
+    engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    cast = Cast({"ada": lambda said: write_to("agent", "ben") if "start" in said else said})
+    async with cast_home(engine, tmp_path, cast, "ada", "ben") as home:
+        await home.agents.archive("ben")
+        said = (await soon(home.agents.ask("ada", "start"))).text
+    assert (
+        said == "Error: ben is archived and takes no messages. Go on without it. Nothing was sent."
+    )
+    assert "Traceback" not in caplog.text

@@ -564,3 +564,24 @@ async def test_whoever_asks_a_group_again_after_a_decision_waits_for_what_follow
         cast.release("ada")
         assert [(await soon(each)).text for each in (waits, later)] == ["bought", "bought"]
     assert len(shop.orders) == 1
+
+
+@pytest.mark.promise("G1")
+@pytest.mark.parametrize(
+    ("pattern", "options"),
+    [
+        ("pipeline", {"stages": [{"agents": ["ada"], "timeout": 0.05}]}),
+        ("voting", {"timeout": 0.05}),
+    ],
+)
+async def test_the_time_of_a_member_is_noticed_when_it_is_over(
+    engine: str, tmp_path: Path, pattern: str, options: dict[str, Any]
+):
+    cast = Cast()
+    async with cast_home(engine, tmp_path, cast, "ada") as home:
+        group = await home.groups.create("desk", pattern=pattern, options=options, members=["ada"])
+        cast.hold("ada")
+        # Nobody else wakes the group: the pump looks by itself every minute.
+        text = (await soon(group.ask("hello"))).text
+        cast.release("ada")
+    assert "ada" in text

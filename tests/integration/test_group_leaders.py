@@ -140,3 +140,21 @@ async def test_members_see_the_images_of_a_message_that_they_get(engine: str, tm
         assert images_of(cast, "And that?") == [True, True]  # with the words of the first
         await soon(line.ask("Without a picture."))
         assert images_of(cast, "Without a picture.") == [False, False]
+
+
+@pytest.mark.promise("G1")
+async def test_a_leader_that_delegates_for_ever_is_stopped(engine: str, tmp_path: Path):
+    def again(said: str) -> str | Reply:
+        return delegate("ben", "And now?") if said.startswith("[") else "I wait for ben."
+
+    cast = Cast({"ada": again, "ben": "900"})
+    async with cast_home(engine, tmp_path, cast, "ada", "ben") as home:
+        group = await home.groups.create(
+            "desk", pattern="supervisor", options={"max_rounds": 2}, members=["ada", "ben"]
+        )
+        outcome = await soon(group.ask("How much is the rent?"))
+    assert outcome.state is TurnState.FAILED
+    assert "ada, who leads, gave tasks away again and again after 2 rounds" in outcome.text
+    assert "I wait for ben." in outcome.text
+    assert len(cast.asked("ben")) == 2
+    assert "the leader has to answer itself. Do it yourself." in cast.asked("ada")[-2]

@@ -145,3 +145,22 @@ async def test_silence_begins_with_the_last_word_of_a_person(engine: str, tmp_pa
         await look(home, clock, 20)
         await until(lambda: idle(home))
         assert len(cast.asked("ben")) == 1
+
+
+@pytest.mark.promise("G1")
+async def test_a_silence_is_noticed_after_another_rule_has_fired(engine: str, tmp_path: Path):
+    clock, cast = ManualClock(), Cast({"ben": "NOTHING"})
+    silence = {"name": "quiet", "condition": "silence", "seconds": 300}
+    async with cast_home(engine, tmp_path, cast, "ada", "ben", clock=clock) as home:
+        await night_of(home, silence, FOR_HELP)
+        clock.forward(seconds=1)
+        await soon(home.agents.ask("ada", "help"))
+        await look(home, clock)
+        await until(lambda: len(cast.asked("ben")) == 1)
+        await until(lambda: idle(home))
+        await look(home, clock, 10)
+        await until(lambda: any("quiet: " in said for said in cast.asked("ben")))
+        await until(lambda: idle(home))
+        await look(home, clock, 10)
+        await until(lambda: idle(home))
+        assert len(cast.asked("ben")) == 2

@@ -157,6 +157,20 @@ async def test_a_message_is_answered_once_with_progress(tmp_path: Path, revision
     assert "1 aria calls calculator" in told
 
 
+async def test_a_group_that_waits_for_an_approval(tmp_path: Path, revision: str) -> None:
+    async with scene(tmp_path, revision) as (home, client):
+        await home.groups.create("ring", members=["aria"])
+        said = {"message": '[[call:pay {"to": "eve", "euros": 5}]]', "external_id": "g-1"}
+        parked = await call(client, "send_to_group", group="ring", **said)
+        assert parked["state"] == "parked"
+        (question,) = parked["approvals"]
+        assert (question["agent"], question["tool"]) == ("aria", "pay")
+        await call(client, "decide_approval", approval=question["id"], decision="deny")
+        done = await call(client, "send_to_group", group="ring", **said)
+        assert (done["state"], done["turn_id"]) == ("done", parked["turn_id"])
+        assert done["approvals"] == []
+
+
 async def test_a_turn_that_waits_for_an_approval(tmp_path: Path, revision: str) -> None:
     async with scene(tmp_path, revision) as (_, client):
         said = {"message": '[[call:pay {"to": "eve", "euros": 5}]]', "external_id": "m-1"}

@@ -13,7 +13,7 @@ import pytest
 
 from asterism import Asterism, TurnState, apply_template
 from asterism.config.parse import ConfigDocument
-from asterism.errors import ConfigError, Conflict, NotFound
+from asterism.errors import ConfigError, Conflict, InvalidInput, NotFound
 from asterism.groups.template import (
     parse_template,
     read_template,
@@ -111,6 +111,12 @@ def test_a_template_of_ones_own_is_checked(text: str, expected: str) -> None:
         parse_template(ConfigDocument.parse("team.toml", text))
     assert expected in raised.value.message
     assert "\n" not in raised.value.message
+
+
+@pytest.mark.parametrize("prefix", ["x/", "@", " ", "p" * 60])
+def test_a_prefix_that_no_name_can_have_is_refused_in_a_sentence(prefix: str) -> None:
+    with pytest.raises(InvalidInput, match="cannot stand before the names of a template"):
+        with_prefix(read_template("review-board"), prefix)
 
 
 @pytest.mark.parametrize("name", ["Review board", "review_board", " REVIEW-BOARD "])
@@ -257,6 +263,39 @@ async def test_the_group_for_adhd_gives_work_to_the_agent_with_the_tool(tmp_path
         roles = {member.name: member for member in (await home.groups.get("support")).members}
         assert roles["guide"].role is Role.SUPERVISOR
         assert roles["thread"].domain == "memory_management"
+
+
+async def test_who_finds_the_way_back_knows_what_was_said_to_the_group(tmp_path: Path) -> None:
+    def play(request: ModelRequest) -> Reply | str:
+        last = text_of(request.messages[-1])
+        if b'"tool"' in request.messages[-1][:40]:
+            return "Done." if who(request) != "thread" else last
+        if who(request) == "thread":
+            return calls(("where_was_i", "{}"))
+        if "was I?" in last and "has come back" not in last:
+            return calls(("delegate", '{"to": "thread", "task": "Where were they?"}'))
+        if "photo booth" in last and "takes cards" not in last:
+            add = {"operation": "start" if "start" in last else "add", "task": "photo booth"}
+            return calls(("task", orjson.dumps(add).decode()))
+        return last if "has come back" in last else "Fine."
+
+    clock = ManualClock()
+    model = ScriptedModel.from_rule(play)
+    async with a_home("sqlite", tmp_path, model, clock=clock) as home:
+        await apply_template(home, "adhd", schedules=False)
+        group = await home.groups.get("support")
+        for text in ("add the photo booth", "start the photo booth", "The booth takes cards only."):
+            await group.ask(text)
+        clock.forward(seconds=3_600)
+        await group.ask("What is a good name for a parrot?")
+        clock.forward(seconds=3_600)
+        for _ in range(2):
+            told = (await group.ask("Where was I?")).text
+            assert "photo booth (under way" in told
+            assert "The booth takes cards only." in told
+            assert "parrot" not in told
+            assert "Members:" not in told
+            clock.forward(seconds=3_600)
 
 
 class Week:

@@ -28,6 +28,7 @@ from asterism.permissions import (
     decide,
 )
 from asterism.permissions.decide import PatternKind, Patterns, glob, path_glob
+from asterism.turns.intents import doubt_anything
 from asterism.types.agents import OWNER, Trust
 from asterism.types.permissions import Doubt, Effect, EffectKind, Grant, ToolEffect, effects_of
 from tests.conftest import examples
@@ -797,3 +798,11 @@ def test_a_decision_is_the_same_each_time_and_more_denials_never_allow_more(
     assert judged(wanted, *policies) == verdict
     banned = Policy("all", Ruling.DENY)
     assert isinstance(judged(wanted, banned, *policies), Deny)
+
+
+def test_a_call_that_declares_nothing_is_asked_about_in_words() -> None:
+    doubt = doubt_anything((Effect(EffectKind.UNDECLARED, things=("1",)),))
+    said = (
+        "it would do something that its tool does not declare, and no trusted person asked for it"
+    )
+    assert doubt.reason == said

@@ -7,7 +7,7 @@ import functools
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -364,7 +364,7 @@ async def _chat(scope: ToolScope, arguments: _Chat, report: Report) -> _AnswerSh
     agent = await scope.agent(arguments.agent)
     answer = await _ask(scope.home.agents, agent, arguments, report)
     if answer.state == TurnState.PARKED:
-        answer.approvals = await _questions_of(scope, answer.turn_id)
+        answer.approvals = await _questions_of(scope, {answer.turn_id})
     return answer
 
 
@@ -376,7 +376,13 @@ async def _send_to_group(scope: ToolScope, arguments: _SendToGroup, report: Repo
             f"Only some agents are offered here, and {group.name} has other members. Use "
             "chat_with_agent. Nothing was sent."
         )
-    return await _ask(scope.home.groups, group, arguments, report)
+    answer = await _ask(scope.home.groups, group, arguments, report)
+    if answer.state == TurnState.PARKED:
+        told = await scope.home.groups.transcript(group.id)
+        # It is members that wait, each in a turn of its own.
+        asked = {event.details.get("turn_id") for event in told if event.turn_id == answer.turn_id}
+        answer.approvals = await _questions_of(scope, asked)
+    return answer
 
 
 async def _ask(
@@ -600,15 +606,15 @@ async def _list_approvals(
     )
 
 
-async def _questions_of(scope: ToolScope, turn_id: str) -> list[_ApprovalShape]:
-    """Return what a turn waits for, as far as the caller may see it."""
+async def _questions_of(scope: ToolScope, turn_ids: Collection[object]) -> list[_ApprovalShape]:
+    """Return what turns wait for, as far as the caller may see it."""
     try:
         questions = await scope.home.approvals.list()
         names = await agent_names(scope.home)
     except NotAllowed:
         return []
     return [
-        _approval_shape(question, names) for question in questions if question.turn_id == turn_id
+        _approval_shape(question, names) for question in questions if question.turn_id in turn_ids
     ]
 
 

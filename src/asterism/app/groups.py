@@ -40,7 +40,14 @@ from asterism.store import agents, groups, journal, messages
 from asterism.store.database import Connection
 from asterism.turns.runtime import signals_of_turn
 from asterism.types.agents import OWNER, AgentRecord, Audience, image, new_id
-from asterism.types.groups import SECRET_ANSWER, GroupEvent, GroupMember, GroupRecord, Role
+from asterism.types.groups import (
+    NO_SECRET_ANSWER,
+    SECRET_ANSWER,
+    GroupEvent,
+    GroupMember,
+    GroupRecord,
+    Role,
+)
 from asterism.types.turns import (
     Entry,
     InboxKind,
@@ -664,6 +671,8 @@ def _events(
             if said["key"] in secret and said["state"] == "done":
                 # Without a name, since the order tells who was first, and the first may decide.
                 who, text, details = "a member", SECRET_ANSWER, {"state": said["state"]}
+            elif said["key"] in secret and said["state"] == "failed":
+                text = NO_SECRET_ANSWER
             events.append(GroupEvent(turn.id, entry.at_ms, "answer", who, text, details))
         elif entry.kind.value == "reply":
             reply = Reply.from_entry(entry.body, entry.meta)

@@ -326,7 +326,12 @@ async def transcript(
             "to write. Nothing was written."
         )
     body = orjson.dumps(data, option=orjson.OPT_INDENT_2) if output.suffix == ".json" else None
-    await asyncio.to_thread(output.write_bytes, body or text.encode())
+    try:
+        await asyncio.to_thread(output.write_bytes, body or text.encode())
+    except OSError as error:
+        raise InvalidInput(
+            f"{output} cannot be written ({error.strerror}). Nothing was written."
+        ) from None
     return Result(data, f"Wrote {plural(len(events), 'event')} to {output}.", notes=notes)
 
 

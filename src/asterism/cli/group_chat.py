@@ -89,6 +89,8 @@ class GroupChat(TerminalConversation):
         """What is shown when whoever speaks has finished."""
         self._said: dict[str, str] = {}
         """What members have said since their last call, by turn."""
+        self._begun: set[str] = set()
+        """Turns of members that were watched from their beginning."""
         self._answers_shown: list[tuple[str, str]] = []
         """Who has said what in the turn on the screen."""
         self._watching: Future[None] = thread.start(self._watch_meanwhile())
@@ -285,6 +287,8 @@ class GroupChat(TerminalConversation):
                     got.cancel()
                     continue
                 signal = got.result()
+                if signal.kind == "opened":
+                    self._begun.add(signal.turn_id)
                 for ask in signal.data.get("asks", ()) if signal.kind == "decision" else ():
                     self._questions_to[ask["turn"]] = _Question(
                         ask["member"], signal.turn_id, ask["formatted"]
@@ -327,6 +331,7 @@ class GroupChat(TerminalConversation):
                 self._show_next(lambda: self._screen.note(text))
             case "member":
                 self._doing.pop(data["turn"], None)
+                self._begun.discard(data["turn"])
                 if data["turn"] == self._speaking:
                     self._finish_speaking(data["text"])
                 if self._said.get(data["turn"]) != data["text"]:
@@ -348,7 +353,8 @@ class GroupChat(TerminalConversation):
         self._doing[turn] = _activity(signal) or self._doing[turn]
         self._tell_who_works()
         if signal.kind == "text" and not asked.formatted:
-            if not self._speaking and turn not in self._said:
+            # Of words that were joined in their middle, nobody wants the rest alone.
+            if not self._speaking and turn not in self._said and turn in self._begun:
                 self._speaking = turn
                 self._screen.speak(asked.member, self._place(asked.member))
             if self._speaking == turn:

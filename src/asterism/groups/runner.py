@@ -39,6 +39,7 @@ from asterism.types.agents import OWNER, Audience, Label, Trust, message_id_for,
 from asterism.types.groups import (
     AGENT_CHANNEL,
     GROUP_CHANNEL,
+    NO_SECRET_ANSWER,
     SECRET_ANSWER,
     AskedQuestion,
     Delegation,
@@ -397,7 +398,10 @@ class GroupRunner:
             return
         turn.context.learn(label)
         turn.stage(EntryKind.ONCE, f"{key}/outcome", item.body, meta=meta, at=item.at_ms)
-        text = SECRET_ANSWER if said["key"] in secret and said["state"] == "done" else said["text"]
+        hidden = (
+            {"done": SECRET_ANSWER, "failed": NO_SECRET_ANSWER} if said["key"] in secret else {}
+        )
+        text = hidden.get(said["state"], said["text"])
         told = {"member": names.get(said["key"], ""), "state": said["state"], "text": text}
         self._publish(turn, said["key"], "member", {**told, "turn": said["turn"]})
 
@@ -753,7 +757,10 @@ async def _speaker(turn: Turn) -> str:
     if first == OWNER:
         return "your owner"
     person = await turn.live.database.read(lambda tx: get_person(tx, first), brief=True)
-    return person.name if person is not None else "somebody unknown"
+    if person is None:
+        return "somebody unknown"
+    # The name ends where asterism's bracket does: whoever speaks has chosen it.
+    return person.name.replace("[", "(").replace("]", ")")
 
 
 async def _thread_of(tx: Connection, turn: Turn) -> tuple[str, int]:

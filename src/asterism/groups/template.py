@@ -169,12 +169,17 @@ def parse_template(document: ConfigDocument) -> Template:
     try:
         template = Template.model_validate(document.values)
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in fault["loc"])
-        raise _fault(document, key, f"{fault['msg'][0].lower()}{fault['msg'][1:]}") from None
+        key = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"])
+        raise _fault(document, key, _problem_of(error)) from None
     for key, problem in _problems(template):
         raise _fault(document, key, problem)
     return template
+
+
+def _problem_of(error: ValidationError) -> str:
+    """Return the first problem of a template as part of a sentence."""
+    problem = error.errors(include_url=False)[0]["msg"]
+    return f"{problem[0].lower()}{problem[1:]}"
 
 
 def _fault(document: ConfigDocument, key: str, problem: str) -> ConfigError:
@@ -294,4 +299,16 @@ def with_prefix(template: Template, prefix: str) -> Template:
     for schedule in wire["schedules"]:
         schedule["agent"] = agents[schedule["agent"]]
     wire["start"] = filled(wire["start"])
-    return Template.model_validate(wire)
+    return _with_names_of(wire, prefix)
+
+
+def _with_names_of(wire: Mapping[str, Any], prefix: str) -> Template:
+    """Return the template whose names got a prefix; raise `InvalidInput` if none may be so."""
+    try:
+        return Template.model_validate(wire)
+    except ValidationError as error:
+        problem = _problem_of(error).rstrip(".")
+        raise InvalidInput(
+            f"{prefix!r} cannot stand before the names of a template: {problem}. Choose letters, "
+            "digits and hyphens, such as my-. Nothing was created."
+        ) from None

@@ -330,12 +330,14 @@ async def pattern_of(tx: Connection, group_id: str) -> str | None:
 
 
 async def set_wake(tx: Connection, group_id: str, wake_at: int | None) -> None:
-    """Set when a group is looked at next."""
+    """Set when a group is looked at next, and tell those who wait for it."""
     # A row that is written without a change costs a page of the log.
-    await tx.run(
-        "UPDATE groups SET wake_at = ? WHERE id = ? AND wake_at IS DISTINCT FROM ?",
+    changed = await tx.one(
+        "UPDATE groups SET wake_at = ? WHERE id = ? AND wake_at IS DISTINCT FROM ? RETURNING id",
         (wake_at, group_id, wake_at),
     )
+    if changed is not None and wake_at is not None:
+        await tx.notify("group", group_id)
 
 
 async def due(tx: Connection, now: int, most: int) -> list[tuple[str, str, int]]:

@@ -30,7 +30,7 @@ from asterism.store.database import Connection
 from asterism.store.journal import VisibleEntry
 from asterism.turns.context import ContextReader, Declares, TrustedMessage, entries_for, speaker_of
 from asterism.types.agents import OWNER, Trust
-from asterism.types.permissions import Doubt, Effect, results_of
+from asterism.types.permissions import Doubt, Effect, EffectKind, results_of
 from asterism.types.turns import Call, EntryKind, Usage, trust_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 def doubt_anything(effects: tuple[Effect, ...]) -> Doubt:
     """Say that nobody who is trusted asked for effects of a call."""
     outside = next((effect for effect in effects if effect.kind.outside), effects[0])
-    return Doubt(f"it would {outside}, and no trusted person asked for it")
+    undeclared = outside.kind is EffectKind.UNDECLARED
+    what = "do something that its tool does not declare" if undeclared else str(outside)
+    return Doubt(f"it would {what}, and no trusted person asked for it")
 
 
 async def doubt_about(turn: Turn, key: str) -> Callable[[tuple[Effect, ...]], Doubt | None]:

@@ -21,6 +21,10 @@ LEADER_KEY = "lead/"
 """What the key of a question begins with whose answer may give tasks away; a number follows."""
 SECRET_ANSWER = "(a secret ballot)"
 """What signals and transcripts show in place of the answer to a question that is secret."""
+NO_SECRET_ANSWER = "(no ballot; its own turn says why)"
+"""The same for a member that failed: why may quote what it wanted to say."""
+LEADING = "You lead this group."
+"""How that begins which a leader reads below the message."""
 RESERVED_FOR_ROLES: Mapping[str, str] = {
     "system_integrity": "halt",
     "memory_management": "search_constellation",

@@ -37,7 +37,8 @@ NOW = 1_800_000_000_000
 
 
 def member(number: int, **fields: Any) -> GroupMember:
-    return GroupMember(f"agent_{number}", f"m{number}", position=number, **fields)
+    name = fields.pop("name", f"m{number}")
+    return GroupMember(f"agent_{number}", name, position=number, **fields)
 
 
 def state_of(pattern: Pattern, members: Sequence[GroupMember], **options: Any) -> GroupState:
@@ -297,6 +298,28 @@ def test_delegations_keep_their_limits(tasks: list[str], each: int, most: int, s
         assert decision.answer == "done"
 
 
+@pytest.mark.promise("G1")
+@pytest.mark.parametrize("fallback", ["handle_self", "fail"])
+def test_a_task_that_is_refused_after_the_leader_has_ended_goes_on(fallback: str):
+    pattern = SupervisorPattern()
+    members = [member(0, role=Role.SUPERVISOR), member(1)]
+    state = state_of(pattern, members, max_delegations=0, fallback=fallback)
+    state = after(state, pattern.decide(state))
+    # Both come in at once, as where the process was busy or has been started again.
+    task = Delegation("call/0", "lead/0", "Find it.", "agent_1")
+    state = replace(answer(state, "lead/0", QuestionState.DONE, "given"), delegations=(task,))
+    decision = pattern.decide(state)
+    if fallback == "fail":
+        assert decision.failure is not None
+        assert "At most 0 tasks" in decision.failure
+        return
+    assert [ask.key for ask in decision.asks] == ["lead/1"]
+    assert "Not given away: Find it." in decision.asks[0].text
+    assert "At most 0 tasks" in decision.reason
+    state = answer(after(state, decision), "lead/1", QuestionState.DONE, "found")
+    assert pattern.decide(state).answer == "found"
+
+
 # -- dynamic, sleeptime, options -----------------------------------------------------------------
 
 
@@ -310,6 +333,49 @@ def test_somebody_is_always_chosen_and_the_same_state_chooses_the_same(text: str
     assert decision.asks
     assert decision.reason
     assert pattern.decide(state) == decision
+
+
+@pytest.mark.promise("G1")
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("@ben-2 hi", ["ben-2"]),
+        ("@Ben Smith, hi", ["Ben Smith"]),
+        ("@ben and @ben-2: hi", ["ben", "ben-2"]),
+        ("@BEN hi", ["ben"]),
+        ("@ADA hi", ["ADA"]),
+        ("@ada hi", ["ada"]),
+        ("@ben's turn", ["ben"]),
+        ("write to lena@ben", ["ada"]),
+        ("@quiet-ben hi", ["ada"]),
+    ],
+)
+def test_a_name_that_begins_with_another_name_is_addressed_alone(text: str, asked: list[str]):
+    pattern = DynamicPattern()
+    names = ("ada", "ADA", "ben", "ben-2", "Ben Smith", "quiet", "quiet-ben")
+    members = [member(number, name=name) for number, name in enumerate(names)]
+    members[0] = replace(members[0], role=Role.SUPERVISOR)
+    members[-1] = replace(members[-1], role=Role.OBSERVER)
+    decision = pattern.decide(replace(state_of(pattern, members), message=text))
+    by_id = {each.agent_id: each.name for each in members}
+    assert [by_id[ask.agent_id] for ask in decision.asks] == asked
+
+
+@pytest.mark.promise("G1")
+@pytest.mark.parametrize(
+    ("said", "told"), [("", "one"), ("STOP", "one"), ("two STOP", "m1: one\n\nm2: two")]
+)
+def test_the_word_that_ends_a_conversation_is_not_part_of_it(said: str, told: str):
+    pattern = DynamicPattern()
+    options = {"max_turns": 2, "count": 2, "selector": "random", "termination_token": "STOP"}
+    state = state_of(pattern, [member(1), member(2)], **options)
+    state = after(state, pattern.decide(state))
+    done = QuestionState.DONE
+    state = answer(state, "round/0/agent_1", done, "one STOP")
+    state = answer(state, "round/0/agent_2", done, said)
+    text = pattern.decide(state).answer
+    assert text is not None
+    assert sorted(text.split("\n\n")) == told.split("\n\n")
 
 
 def test_a_rule_calls_no_code_but_what_a_package_offers(monkeypatch: pytest.MonkeyPatch):

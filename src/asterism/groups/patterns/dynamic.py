@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -24,6 +25,7 @@ from asterism.types.groups import (
 SELECTORS = ("random", "load_balancing", "capability", "supervisor")
 _MAX_KEPT = 1_000
 """Choices that the selector `load_balancing` looks back at."""
+_WORD = re.compile(r"\w")
 _GREETING = r"(?:hey|hi|hello|dear|ok|okay)?[\s,]*"
 
 
@@ -154,11 +156,13 @@ def _ended(state: GroupState, spoken: list[AskedQuestion], rounds: int) -> Group
     ends = bool(token) and any(token in asked.answer for asked in answered)
     if not ends and rounds < int(state.option("max_turns", 1)):
         return None
-    text = with_names(done)
+    if token:
+        told = [replace(asked, answer=asked.answer.replace(token, "").strip()) for asked in done]
+        done = [asked for asked in told if asked.answer] or done
     reason = (
         "The token that ends a conversation was said." if ends else "Those asked have answered."
     )
-    return GroupDecision(reason, answer=text.replace(token, "").strip() if token else text)
+    return GroupDecision(reason, answer=with_names(done))
 
 
 def _addressed(state: GroupState) -> tuple[list[GroupMember], str]:
@@ -166,11 +170,8 @@ def _addressed(state: GroupState) -> tuple[list[GroupMember], str]:
     text = state.message
     if re.search(r"(?<!\w)@all\b", text, re.IGNORECASE):
         return list(state.members), "the message is for @all."
-    named = [
-        member
-        for member in state.members
-        if re.search(rf"(?<!\w)@{re.escape(member.name)}(?!\w)", text, re.IGNORECASE)
-    ]
+    mentioned = _mentioned(text, state.group.members) if "@" in text else set[str]()
+    named = [member for member in state.members if member.name in mentioned]
     if named:
         return named, "addressed with @."
     for member in sorted(state.members, key=lambda member: -len(member.name)):
@@ -178,6 +179,29 @@ def _addressed(state: GroupState) -> tuple[list[GroupMember], str]:
         if re.match(pattern, text.strip(), re.IGNORECASE):
             return [member], "addressed by name."
     return [], ""
+
+
+def _mentioned(text: str, members: Sequence[GroupMember]) -> set[str]:
+    """Return the names behind an @, each time the longest that stands there.
+
+    So `@ben-2` is not for ben. Of names that differ in case alone, the one that is written so is
+    meant.
+    """
+    by_length: dict[int, dict[str, str]] = {}
+    for member in members:
+        by_length.setdefault(len(member.name), {})[member.name.casefold()] = member.name
+    names = {member.name for member in members}
+    lengths = sorted(by_length, reverse=True)
+    mentioned: set[str] = set()
+    for found in re.finditer(r"(?<!\w)@(?=[^\s@])", text):
+        start = found.end()
+        for length in lengths:
+            said = text[start : start + length]
+            name = by_length[length].get(said.casefold())
+            if name is not None and _WORD.match(text, start + length) is None:
+                mentioned.add(said if said in names else name)
+                break
+    return mentioned
 
 
 def _draw(

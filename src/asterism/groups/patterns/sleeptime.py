@@ -139,9 +139,11 @@ def _fires(trigger: Mapping[str, Any], activity: GroupActivity) -> bool:
             return activity.messages >= trigger["count"]
         case "silence":
             last = activity.last_message_ms
-            if last is None or last <= activity.since_ms:
-                return False  # it was silent before, and that was looked at
-            return activity.now_ms - last >= trigger["seconds"] * 1_000
+            if last is None:
+                return False
+            silent_at = last + trigger["seconds"] * 1_000
+            # A silence that a firing came upon was looked at then; one that fell later was not.
+            return activity.since_ms < silent_at <= activity.now_ms
         case "pattern":
             return any(pattern_matches(trigger["pattern"], text) for text in activity.texts)
         case "threshold":

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from asterism.groups.capabilities import best_match
 from asterism.groups.options import PatternOptions, from_speaker, nobody, problem_of
 from asterism.types.groups import (
     LEADER_KEY,
+    LEADING,
     AskedQuestion,
     Delegation,
     GroupDecision,
@@ -54,7 +56,7 @@ class SupervisorPattern:
             )
         fresh = [each for each in state.delegations if each.key not in _handled(state)]
         if fresh:
-            return self._delegate(state, leader, fresh)
+            return self._take_tasks(state, leader, fresh)
         lead = [asked for asked in state.asked if asked.key.startswith(LEADER_KEY)][-1]
         if state.pending:
             return GroupDecision("Members are at work.")
@@ -75,7 +77,33 @@ class SupervisorPattern:
                 "A task could not be given away, and the rules say that this ends the turn.",
                 failure=f"I had to stop: {reason}",
             )
+        return self._ask_again(state, leader, lead, given)
+
+    def _take_tasks(
+        self, state: GroupState, leader: GroupMember, fresh: list[Delegation]
+    ) -> GroupDecision:
+        """Give new tasks to members; if nobody gets one and all have ended, go on after that."""
+        given = self._delegate(state, leader, fresh)
+        if given.asks or state.pending:
+            return given
+        notes = given.notes or {}
+        following = self.decide(replace(state, notes={**state.notes, **notes}))
+        reason = f"{given.reason} {following.reason}"
+        return replace(following, reason=reason, memory=given.memory, notes=notes)
+
+    def _ask_again(
+        self, state: GroupState, leader: GroupMember, lead: AskedQuestion, given: list[Delegation]
+    ) -> GroupDecision:
+        """Give the leader what came back; end the turn if it still does not answer."""
         number = int(lead.key.removeprefix(LEADER_KEY)) + 1
+        rounds = int(state.option("max_rounds", MAX_ROUNDS))
+        if number > rounds + 1:
+            # It has been told twice that it has to answer itself.
+            return GroupDecision(
+                f"{lead.name} delegates instead of answering, after {rounds} rounds of tasks.",
+                failure=f"I had to stop: {lead.name}, who leads, gave tasks away again and again "
+                f"after {rounds} rounds, instead of answering. Its latest words: {lead.answer}",
+            )
         return GroupDecision(
             f"All that {lead.name} gave away has come back.",
             asks=(
@@ -227,7 +255,7 @@ def _opening(state: GroupState, leader: GroupMember) -> str:
         return from_speaker(state)
     lines = "\n".join(f"- {_described(member)}" for member in others)
     return (
-        f"{from_speaker(state)}\n\nYou lead this group. Answer yourself, or give parts of it to "
+        f"{from_speaker(state)}\n\n{LEADING} Answer yourself, or give parts of it to "
         f"members with the tool delegate; their results come back to you before you answer.\n"
         f"Members:\n{lines}"
     )

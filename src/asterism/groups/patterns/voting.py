@@ -221,14 +221,14 @@ def _counts(ballots: Sequence[Ballot], options: Sequence[str]) -> dict[str, floa
 
 
 def _options(state: GroupState) -> tuple[str, ...]:
-    """Return what is voted about: noted, listed in the message, configured, or yes and no."""
-    if noted := state.notes.get("options"):
+    """Return what is voted about: noted, configured, listed in the message, or the default."""
+    if noted := state.notes.get("options") or state.option("options", ()):
         return tuple(noted)
     listed = [found[1] for line in state.message.splitlines() if (found := _LISTED.match(line))]
     different = tuple(dict.fromkeys(listed))
     if 2 <= len(different) <= MAX_OPTIONS and ABSTAIN not in map(str.casefold, different):
         return different
-    return tuple(state.option("options", DEFAULT_OPTIONS))
+    return DEFAULT_OPTIONS
 
 
 def _quorum(state: GroupState) -> int:
@@ -287,7 +287,8 @@ def _minutes(minutes: Mapping[str, Any]) -> str:
     lines += ["", f"Ballots: {minutes['ballots']}, needed: {minutes['quorum']}."]
     lines += [""] if minutes.get("votes") else []
     for vote in minutes.get("votes", ()):
-        reason = f": {vote['reason']}" if vote["reason"] else ""
+        # On one line, so that no reason looks like the ballot of another member.
+        reason = f": {' '.join(vote['reason'].split())}" if vote["reason"].strip() else ""
         weight = f" (weight {vote['weight']:g})" if vote["weight"] != 1.0 else ""
         lines.append(f"- {vote['member']} voted {vote['choice']}{weight}{reason}")
     if minutes["without_ballot"]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validat
 from pydantic.json_schema import SkipJsonSchema
 
 from asterism.config import AgentMessageSettings
-from asterism.errors import NotFound, ToolError
+from asterism.errors import Conflict, NotFound, ToolError
 from asterism.memory import people
 from asterism.memory import people as accounts
 from asterism.store import agents, groups, messages
@@ -267,15 +267,20 @@ async def _to_inbox(ctx: ToolContext, recipient_id: str, name: str, content: str
         )
         await groups.put_agent_message(ctx.tx, delayed)
         return f"{name} gets it in {left / 1000:.0f} s, since you wrote to it just now."
-    item = await messages.put_message(
-        ctx.tx,
-        recipient_id,
-        message.message_id,
-        message_wire("user", text),
-        MessageOrigin(label),
-        ctx.now_ms,
-        participants=participants,
-    )
+    try:
+        item = await messages.put_message(
+            ctx.tx,
+            recipient_id,
+            message.message_id,
+            message_wire("user", text),
+            MessageOrigin(label),
+            ctx.now_ms,
+            participants=participants,
+        )
+    except Conflict:
+        raise ToolError(
+            f"{name} is archived and takes no messages. Go on without it. Nothing was sent."
+        ) from None
     if item is None:
         raise ToolError(f"{name} has been deleted. Nothing was sent.")
     await groups.put_agent_message(ctx.tx, message)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 from asterism.memory.words import terms
 from asterism.records import dataclass
 from asterism.store import journal
+from asterism.store.groups import role_tools
+from asterism.store.journal import VisibleEntry
 from asterism.times import MINUTE, to_datetime, weekday_text
 from asterism.tools.builtin.arguments import TEXT, also
 from asterism.tools.planning.records import (
@@ -21,6 +23,7 @@ from asterism.tools.planning.records import (
 from asterism.tools.planning.tasks import is_active, minutes_text, spent_minutes
 from asterism.tools.tool import NothingFound, ToolContext, tool
 from asterism.types.agents import Audience
+from asterism.types.groups import LEADING, RESERVED_FOR_ROLES
 from asterism.types.memory import Source
 from asterism.types.permissions import ToolEffect
 from asterism.types.search import Query
@@ -32,6 +35,7 @@ _MAX_ENTRIES = 400
 """So many of the newest entries of a journal are looked at."""
 _NOT_SAID = (SCHEDULED, HEARTBEAT, "[calls ", MARK)
 """How entries begin that nobody said: what was planned, calls alone, words of the system."""
+_NAME = "where_was_i"
 _MAX_QUOTED = 300
 _MAX_MESSAGES = 8
 
@@ -153,7 +157,8 @@ async def _conversation(ctx: ToolContext, topic: str) -> list[str]:
     messages = await _messages(ctx)
     group = conversation_about(conversations(messages), topic)
     if topic.strip() and not _mentions(group, topic):
-        group = await _search(ctx, messages, topic) or group
+        found = await _search(ctx, messages, topic)
+        group = found or await _search_elsewhere(ctx, topic) or group
     if not group:
         return []
     shown = list(group)[-_MAX_MESSAGES:]
@@ -179,18 +184,54 @@ async def _messages(ctx: ToolContext) -> list[Said]:
         ctx.tx, ctx.agent.id, 1, max(1, length), newest=_MAX_ENTRIES
     )
     said: list[Said] = []
+    told = {entry.turn_id for entry in entries if _calls_itself(entry)}
     for entry in entries:
         source = Source((), Audience.of_turn(entry.audience), entry.trust)
         if (
             entry.turn_id == ctx.turn_id
+            or entry.turn_id in told
             or entry.kind is EntryKind.RESULT
             or not ctx.participants.can_see(source.audience)
         ):
             continue
         speaker, text = speaker_and_text(entry.body)
         if text.strip() and not text.startswith(_NOT_SAID):
-            said.append(Said(entry.seq, entry.at_ms, speaker, text, source))
+            said.append(Said(entry.seq, entry.at_ms, speaker, _words(text), source))
     return said
+
+
+def _calls_itself(entry: VisibleEntry) -> bool:
+    """Tell whether an entry calls this tool: asking for the work is not the work."""
+    text = speaker_and_text(entry.body)[1]
+    return entry.kind is EntryKind.REPLY and text.startswith("[calls ") and _NAME in text
+
+
+def _words(text: str) -> str:
+    """Return what was said in a group without what asterism has put around it for its leader."""
+    _, bracket, rest = text.partition("] ") if text.startswith("[group ") else ("", "", text)
+    return rest.partition(f"\n\n{LEADING}")[0] if bracket else text
+
+
+async def _search_elsewhere(ctx: ToolContext, topic: str) -> Sequence[Said]:
+    """Return what other agents have heard of it, for whoever may search what all remember."""
+    from asterism.search.search import search  # its patterns take long to compile
+
+    if RESERVED_FOR_ROLES["memory_management"] not in await role_tools(ctx.tx, ctx.agent.id):
+        return ()
+    found = await search(
+        ctx.tx,
+        None,
+        Query(topic, domains=("messages",), limit=_MAX_MESSAGES),
+        participants=ctx.participants,
+        now=ctx.now_ms,
+        zone=ctx.settings().zone,
+    )
+    hits = [hit for hit in found.hits if hit.agent_id != ctx.agent.id]
+    near = [hit for hit in hits if abs(hit.at_ms - hits[0].at_ms) < BREAK]
+    return [
+        Said(0, hit.at_ms, hit.speaker or "person", _words(hit.text), hit.source)
+        for hit in sorted(near, key=lambda hit: hit.at_ms)
+    ]
 
 
 async def _search(ctx: ToolContext, messages: Sequence[Said], topic: str) -> Sequence[Said]:
