@@ -1,5 +1,6 @@
 """Votes of groups: what a secret ballot keeps, exact ties, and the whole group as a quorum."""
 
+import asyncio
 from pathlib import Path
 
 import orjson
@@ -83,6 +84,29 @@ async def test_weights_are_added_as_they_are_written(engine: str, tmp_path: Path
             await group.add_member(name, weight=weight)
         text = (await soon(group.ask("Shall we?"))).text
     assert text.startswith("No decision. A tie between approve, reject")
+
+
+@pytest.mark.promise("G1")
+async def test_a_weight_stays_what_it_was_when_the_ballots_were_handed_out(
+    engine: str, tmp_path: Path
+):
+    cast = Cast({"ada": ballot("approve"), "ben": ballot("reject"), "cy": ballot("reject")})
+    asked = cast.hold("cy")
+    async with cast_home(engine, tmp_path, cast, "ada", "ben", "cy") as home:
+        members = ["ada", "ben", "cy"]
+        options = {"weighted": True}
+        group = await home.groups.create(
+            "board", pattern="voting", options=options, members=members
+        )
+        await group.add_member("ada", weight=3)
+        vote = asyncio.create_task(soon(group.ask("Shall we?")))
+        await soon(asked.wait())
+        await group.remove_member("ada")
+        await group.add_member("ben", weight=9)
+        cast.release("cy")
+        text = (await vote).text
+    assert text.startswith("Decision: approve.")
+    assert "- approve: 3\n- reject: 2" in text
 
 
 @pytest.mark.promise("G1")

@@ -16,6 +16,7 @@ from asterism.records import dataclass
 from asterism.types.groups import (
     AskedQuestion,
     GroupDecision,
+    GroupMember,
     GroupState,
     MemberQuestion,
     QuestionState,
@@ -160,7 +161,7 @@ class VotingPattern:
                     )
                     for member in voters
                 ),
-                notes={"options": list(options)},
+                notes={"options": list(options), **_weights(state, voters)},
             )
         if state.pending:
             return GroupDecision("Ballots are still out.")
@@ -182,7 +183,7 @@ class VotingPattern:
             named=named.agent_id if named is not None else "",
             secret=secret,
         )
-        weighted = bool(state.option("weighted", default=False))
+        weighted = "weights" in state.notes
         silent = [
             asked.name
             for asked in state.asked
@@ -231,6 +232,13 @@ def _options(state: GroupState) -> tuple[str, ...]:
     return DEFAULT_OPTIONS
 
 
+def _weights(state: GroupState, voters: Sequence[GroupMember]) -> dict[str, dict[str, float]]:
+    """Return the weights to note: those of the moment in which the ballots are handed out."""
+    if not state.option("weighted", default=False):
+        return {}
+    return {"weights": {member.agent_id: member.weight for member in voters}}
+
+
 def _quorum(state: GroupState) -> int:
     """Return how many ballots are needed; a share is of those who were asked."""
     quorum = state.option("quorum", 1)
@@ -270,9 +278,7 @@ def _ballot(state: GroupState, asked: AskedQuestion, options: Sequence[str]) -> 
         return None
     if choice not in (*options, ABSTAIN):
         return None
-    member = state.member(asked.ask.agent_id)
-    weighted = bool(state.option("weighted", default=False)) and member is not None
-    weight = member.weight if weighted and member is not None else 1.0
+    weight = float(state.notes.get("weights", {}).get(asked.ask.agent_id, 1.0))
     return Ballot(asked.ask.agent_id, asked.name, choice, weight, asked.ended_at_ms, reason)
 
 
