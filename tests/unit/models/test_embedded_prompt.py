@@ -415,7 +415,8 @@ def test_a_request_or_a_text_of_another_kind_gets_no_thanks(said: str):
     assert "Thanks for telling" not in shown(wire("user", said))[-1]["content"]
 
 
-def test_what_is_known_of_the_owner_is_told_from_block_and_conversation():
+@pytest.mark.parametrize("asked", ["What do you know about me?", "who am I?"])
+def test_what_is_known_of_the_owner_is_told_from_block_and_conversation(asked: str):
     block = (
         '<block label="human" permission="read_write">Facts about your owner.\n'
         "My cat is called Miso.\nI am allergic to nuts.</block>"
@@ -424,7 +425,7 @@ def test_what_is_known_of_the_owner_is_told_from_block_and_conversation():
         wire("system", f"You are Aria.\n\n{block}"),
         wire("user", "Remember that I live in Kyoto."),
         wire("assistant", "I will."),
-        wire("user", "What do you know about me?"),
+        wire("user", asked),
     ]
     prompt = render(ModelRequest("small", said, None, "turn_1/0/reply", 20.0))
     assert orjson.loads(prompt.messages[-1])["content"].endswith(

@@ -220,7 +220,8 @@ _ASKS_FOR_ELSEWHERE = re.compile(
     re.IGNORECASE,
 )
 _WHAT_IS_KNOWN = re.compile(
-    r"\b(?:know|knew|remember|recall|learn(?:ed|t)?|kept|told you|tell you) (?:\w+ )?about me\b",
+    r"\b(?:know|knew|remember|recall|learn(?:ed|t)?|kept|told you|tell you) (?:\w+ )?about me\b"
+    r"|\bwho am i\W*$",
     re.IGNORECASE,
 )
 """How somebody asks what the agent knows about them."""
