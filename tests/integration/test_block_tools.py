@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from asterism import TurnState
-from asterism.errors import ToolError
+from asterism.errors import InvalidInput, ToolError
 from asterism.memory import blocks
 from asterism.memory.blocks import VisibleBlock
 from asterism.memory.gate import blocks as gate
@@ -31,8 +31,10 @@ from asterism.types.memory import (
     Origin,
     OriginKind,
     Permission,
+    Replace,
     Share,
     Source,
+    Which,
 )
 from tests.conformance.memory_scene import NOW, as_owner, opened, put_agent
 from tests.scenes import calls, heard, open_home
@@ -306,3 +308,21 @@ async def test_a_shared_block_is_written_by_another_agent_in_its_turn(tmp_path: 
         seen = await home.blocks.get("aria", "plan")
         assert seen.block.text == "start\nbob was here"
         assert [line.label.trust for line in seen.lines] == [Trust.OWNER, Trust.OWNER]
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.timeout(60)
+async def test_no_edit_of_a_block_keeps_the_store_busy(tmp_path: Path):
+    """Lines of equal letters, and texts of equal lines, are what a comparison is slowest with."""
+    async with open_home(tmp_path) as home:
+        aria = await home.agents.create("aria")
+        notes = await aria.blocks.create("notes", "a" * 4_500 + "\nb", limit=50_000)
+        await notes.replace("b", "a" * 4_400)
+        await notes.write(Replace("a{100}", "b", Which.REGEX))
+        await notes.set("\n".join("x" for _ in range(20_000)))
+        await notes.set("\n".join("xy"[n % 2] for n in range(20_000)))
+        assert len(await home.blocks.diff("aria", "notes", 1, 3)) > 4_000
+        with pytest.raises(InvalidInput, match="the most is 50,000"):
+            await notes.write(Replace("x", "z" * 1_000, Which.ALL))
+        with pytest.raises(InvalidInput, match="too long for 50,000 characters"):
+            await notes.write(Replace("((?s).*)", r"\1" * 100, Which.REGEX))

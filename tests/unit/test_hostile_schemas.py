@@ -246,3 +246,45 @@ async def test_a_tool_made_of_a_schema_runs_with_what_fits():
         )
         == '{"sum":3}'
     )
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.timeout(20)
+def test_names_and_items_are_held_against_a_schema_in_linear_time():
+    named = checked_schema(
+        "x", {"patternProperties": {"^(a|a|aa)+$": {}}, "additionalProperties": False}
+    )
+    assert argument_faults(named, {"aaa": 1}) == []
+    assert "'aab' was unexpected" in argument_faults(named, {"aab": 1})[0]
+    assert argument_faults(named, {"a" * 60 + "!": 1})
+
+    unique = checked_schema("x", {"properties": {"a": {"uniqueItems": True}}})
+    mixed: list[Any] = [{"n": n} if n % 2 else [n, "x"] for n in range(20_000)]
+    assert argument_faults(unique, {"a": mixed}) == []
+    assert "the same item twice" in argument_faults(unique, {"a": [*mixed, {"n": 1}]})[0]
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"properties": {"a": {"pattern": "^(?=b)a"}}}, "look-ahead"),
+        ({"$ref": "#/elsewhere/a", "elsewhere": {"a": {"pattern": r"(a)\1"}}}, "references back"),
+        ({"patternProperties": {"(?:a{100}){100}": {}}}, "repeats above 1,000"),
+        ({"properties": {f"p{n}": {"pattern": f"a{n}"} for n in range(101)}}, "101 patterns"),
+        ({"properties": {f"p{n}": {"pattern": f"[ab]{{900}}{n}"} for n in range(30)}}, "too large"),
+        (
+            {"patternProperties": {"^a": {}}, "unevaluatedProperties": False},
+            "unevaluatedProperties beside patternProperties",
+        ),
+    ],
+)
+def test_a_schema_with_patterns_that_cannot_be_bounded_is_refused(schema: Node, reason: str):
+    with pytest.raises(InvalidInput, match=reason):
+        checked_schema("x", schema)
+
+
+def test_a_pattern_that_only_this_engine_knows_is_taken():
+    schema = checked_schema("x", {"properties": {"a": {"pattern": r"^\p{Greek}+$"}}})
+    assert argument_faults(schema, {"a": "αβγ"}) == []
+    assert argument_faults(schema, {"a": "abc"})

@@ -28,6 +28,7 @@ from asterism.app.session import (
 )
 from asterism.errors import AsterismError, Conflict, InvalidInput, NotAllowed, NotFound
 from asterism.memory import people as stored_people
+from asterism.patterns import InvalidPattern, check_length, compile_pattern
 from asterism.permissions import Act
 from asterism.records import dataclass
 from asterism.store import agents, approvals, events, groups, journal, messages, spending
@@ -1007,8 +1008,6 @@ class Grants:
 def _check(
     tool: str, pattern: Mapping[str, str], until: int | None, uses: int | None, now: int
 ) -> None:
-    import regex
-
     if not tool.strip() or len(tool) > 200:
         raise InvalidInput(
             f"{tool[:80]!r} names no tool. Write its name, or a glob such as file*. "
@@ -1023,9 +1022,11 @@ def _check(
         )
     for name, value in pattern.items():
         try:
-            regex.compile(value.removeprefix("re:") if value.startswith("re:") else "")
-        except regex.error as error:
+            if value.startswith("re:"):
+                compile_pattern(value[3:])
+            elif "*" in value or "?" in value:
+                check_length(value)
+        except InvalidPattern as error:
             raise InvalidInput(
-                f"The pattern {name}={value} is not a valid regular expression ({error}). "
-                "Nothing was granted."
+                f"The pattern {name[:80]}={value[:80]} is not valid: {error}. Nothing was granted."
             ) from None

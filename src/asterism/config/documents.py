@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from asterism.patterns import InvalidPattern, check_length, compile_pattern
 from asterism.records import dataclass
 from asterism.times import DAY, PERIODS, read_duration, read_hours
 from asterism.types.agents import Trust
@@ -97,7 +98,9 @@ class PolicySettings(SettingsTable):
     )
     reason: str = Field(default="", max_length=500)
 
-    @field_validator("agents", "tools", "operations", "recipients", "hosts", "things", "verbs")
+    @field_validator(
+        *("agents", "tools", "operations", "recipients", "hosts", "paths", "things", "verbs")
+    )
     @classmethod
     def _check_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
@@ -119,13 +122,15 @@ class PolicySettings(SettingsTable):
 
 
 def _check_expression(pattern: str) -> None:
-    if pattern.startswith("re:"):
-        try:
-            re.compile(pattern[3:])
-        except re.error as error:
-            raise ValueError(
-                f"holds {pattern!r}, which is not a valid regular expression: {error}."
-            ) from None
+    try:
+        if pattern.startswith("re:"):
+            compile_pattern(pattern[3:])
+        else:
+            check_length(pattern)
+    except InvalidPattern as error:
+        raise ValueError(
+            f"holds {pattern[:80]!r}, which is not a valid pattern: {error}."
+        ) from None
 
 
 class RoleSettings(SettingsTable):

@@ -20,7 +20,7 @@ from asterism.memory.schemas import read_schema
 from asterism.times import read_future, read_hours, zone_named
 from asterism.tools.planning.records import KINDS, BlockKind
 from asterism.types.groups import Role
-from asterism.types.memory import DEFAULT_LIMIT, BlockType, Permission, Schema
+from asterism.types.memory import DEFAULT_LIMIT, MAX_LIMIT, BlockType, Permission, Schema
 
 PLANNING = "planning"
 """As a schema: that of the planning tools for a block of this label."""
@@ -56,7 +56,7 @@ class TemplateBlock(_Table):
     content: str = ""
     schema_: Annotated[str | dict[str, Any], Field(alias="schema")] = "text"
     kind: BlockType = BlockType.CORE
-    limit: Annotated[int, Field(ge=1, le=10_000_000)] = DEFAULT_LIMIT
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT
     permission: Permission = Permission.READ_WRITE
     """What the agents may do to it."""
     audience: str = "owner"

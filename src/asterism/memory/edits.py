@@ -39,6 +39,7 @@ from asterism.permissions import Act
 from asterism.records import dataclass
 from asterism.times import iso_text
 from asterism.types.memory import (
+    MAX_LIMIT,
     Add,
     Append,
     Block,
@@ -74,40 +75,40 @@ from asterism.types.memory import (
 ContentEdit = Append | Replace | Patch | EditRange | SetText | SetField | Add | SetItem | RemoveItem
 """The edits that can be made of the content alone, without its history."""
 
-Apply = Callable[[Any, Any, Any, int, Sequence[bool] | None], Any]
-"""Makes an edit: of a schema, a state, the edit, the moment, and which lines are seen."""
+
+@dataclass(frozen=True, slots=True)
+class EditScope:
+    """When an edit is made, in which lines, and how much it may make; see `BlockContent.apply`."""
+
+    now: int = 0
+    seen: Sequence[bool] | None = None
+    limit: int = MAX_LIMIT
 
 
-def apply_edit(
-    schema: Schema, value: Any, edit: ContentEdit, now: int, seen: Sequence[bool] | None = None
-) -> Any:
-    """Return the state after an edit, or raise InvalidInput or NotFound.
+Apply = Callable[[Any, Any, Any, EditScope], Any]
+"""Makes an edit: of a schema, a state and the edit."""
 
-    Args:
-        schema: Of the document.
-        value: Its state.
-        edit: What to do.
-        now: The moment in ms, for a log's entries.
-        seen: For each line of the document, whether the author sees it. Line and item numbers
-            count those, errors quote those, and the others stay where and as they are.
-    """
+
+def apply_edit(schema: Schema, value: Any, edit: ContentEdit, scope: EditScope) -> Any:
+    """Return the state of a document after an edit, or raise InvalidInput or NotFound."""
     if not isinstance(schema, CompositeSchema):
         if edit.section is not None:
             raise InvalidInput(
                 f"This block has no sections, so there is no section {edit.section[:80]!r}. "
                 "Leave the section out; nothing was changed."
             )
-        return _edited_part(schema, value, edit, now, seen)
+        return _edited_part(schema, value, edit, scope)
     if edit.section is None:
         if not isinstance(edit, SetText):
             names = ", ".join(repr(part.name) for part in schema.sections)
             raise InvalidInput(
                 f"This block has sections. Say which one is meant: {names}. Nothing was changed."
             )
-        return _all_sections(schema, value, edit, now, seen)
+        return _all_sections(schema, value, edit, scope)
     section = section_of(schema, edit.section)
-    inner = seen if seen is None else _part_seen(schema, value, seen)[section.name]
-    made = _edited_part(section.schema, value[section.name], edit, now, inner)
+    if scope.seen is not None:
+        scope = replace(scope, seen=_part_seen(schema, value, scope.seen)[section.name])
+    made = _edited_part(section.schema, value[section.name], edit, scope)
     return {**value, section.name: made}
 
 
@@ -131,16 +132,14 @@ def _part_seen(
     return parts
 
 
-def _all_sections(
-    schema: CompositeSchema, value: Any, edit: SetText, now: int, seen: Sequence[bool] | None
-) -> Any:
+def _all_sections(schema: CompositeSchema, value: Any, edit: SetText, scope: EditScope) -> Any:
     new_value = parse(schema, edit.content)
     if not isinstance(new_value, Mapping):
         raise wrong("an object with the sections", new_value)
     wire = cast("Mapping[str, Any]", new_value)
     for name in wire:
         section_of(schema, name)
-    parts = None if seen is None else _part_seen(schema, value, seen)
+    parts = None if scope.seen is None else _part_seen(schema, value, scope.seen)
     return {
         section.name: _written(
             section.schema,
@@ -148,16 +147,14 @@ def _all_sections(
             wire[section.name]
             if section.name in wire
             else to_json(section.schema, initial(section.schema)),
-            now,
+            scope.now,
             None if parts is None else parts[section.name],
         )
         for section in schema.sections
     }
 
 
-def _edited_part(
-    schema: Schema, value: Any, edit: ContentEdit, now: int, seen: Sequence[bool] | None
-) -> Any:
+def _edited_part(schema: Schema, value: Any, edit: ContentEdit, scope: EditScope) -> Any:
     apply = (OPERATIONS[type(edit)].on or {}).get(type(schema))
     if apply is None:
         fitting = [
@@ -167,16 +164,14 @@ def _edited_part(
             f"{kind_of(type(edit))!r} does not go with {_NAMES[type(schema)]}; "
             f"{', '.join(fitting)} would. Nothing was changed."
         )
-    return apply(schema, value, edit, now, seen)
+    return apply(schema, value, edit, scope)
 
 
 # -- the whole anew --------------------------------------------------------------------------------
 
 
-def _set_text(
-    schema: Schema, value: Any, edit: SetText, now: int, seen: Sequence[bool] | None
-) -> Any:
-    return _written(schema, value, parse(schema, edit.content), now, seen)
+def _set_text(schema: Schema, value: Any, edit: SetText, scope: EditScope) -> Any:
+    return _written(schema, value, parse(schema, edit.content), scope.now, scope.seen)
 
 
 def _written(
@@ -251,21 +246,32 @@ def _with_ids(schema: ListSchema | LogSchema, old: list[Row], new: list[Row]) ->
 # -- text ------------------------------------------------------------------------------------------
 
 
-def _append_text(_schema: Schema, value: str, edit: Append, _now: int, _seen: Any) -> str:
+def _append_text(_schema: Schema, value: str, edit: Append, _scope: EditScope) -> str:
     return texts.append_line(value, edit)
 
 
-def _on_seen_text(make: Callable[[str, Any], str]) -> Apply:
+def _on_seen_text(make: Callable[[str, Any, EditScope], str]) -> Apply:
     """Return what makes an edit in the lines of a text that its author sees."""
 
-    def apply(
-        _schema: Schema, value: str, edit: Any, _now: int, seen: Sequence[bool] | None
-    ) -> str:
-        if seen is None:
-            return make(value, edit)
-        return _lines_carried(value, make("\n".join(_seen_lines(value, seen)), edit), seen)
+    def apply(_schema: Schema, value: str, edit: Any, scope: EditScope) -> str:
+        if scope.seen is None:
+            return make(value, edit, scope)
+        visible = "\n".join(_seen_lines(value, scope.seen))
+        return _lines_carried(value, make(visible, edit, scope), scope.seen)
 
     return apply
+
+
+def _replace(text: str, edit: Replace, scope: EditScope) -> str:
+    return texts.replace_part(text, edit, max(scope.limit, len(text)))
+
+
+def _patch(text: str, edit: Patch, _scope: EditScope) -> str:
+    return texts.apply_patch(text, edit)
+
+
+def _edit_range(text: str, edit: EditRange, _scope: EditScope) -> str:
+    return texts.with_lines(text, edit)
 
 
 def _seen_lines(value: str, seen: Sequence[bool]) -> list[str]:
@@ -300,7 +306,7 @@ def _lines_carried(value: str, made: str, seen: Sequence[bool]) -> str:
 # -- maps ------------------------------------------------------------------------------------------
 
 
-def _add(schema: MapSchema, value: Row, edit: Add, _now: int, _seen: Any) -> Row:
+def _add(schema: MapSchema, value: Row, edit: Add, _scope: EditScope) -> Row:
     field = field_of(schema, edit.field)
     if field.type is not FieldType.COUNTER:
         raise InvalidInput(
@@ -312,7 +318,7 @@ def _add(schema: MapSchema, value: Row, edit: Add, _now: int, _seen: Any) -> Row
     return {**value, field.name: read_value(field, total)}
 
 
-def _set_field(schema: MapSchema, value: Row, edit: SetField, _now: int, _seen: Any) -> Row:
+def _set_field(schema: MapSchema, value: Row, edit: SetField, _scope: EditScope) -> Row:
     field = field_of(schema, edit.field)
     if edit.value is None:
         if field.required:
@@ -335,13 +341,13 @@ def field_of(schema: MapSchema, name: str) -> Field:
 
 
 def _append_row(
-    schema: ListSchema | LogSchema, value: list[Row], edit: Append, now: int, _seen: Any
+    schema: ListSchema | LogSchema, value: list[Row], edit: Append, scope: EditScope
 ) -> list[Row]:
     if isinstance(schema, ListSchema):
         _check_count(schema, len(value) + 1)
     row = read_row(schema, parse_row(schema, edit.content))
     if isinstance(schema, LogSchema):
-        row = {LOG_TIME: iso_text(now), **row}
+        row = {LOG_TIME: iso_text(scope.now), **row}
     return [*value, new_row(row)]
 
 
@@ -369,18 +375,16 @@ def _seen_rows(value: list[Row], seen: Sequence[bool]) -> list[Row]:
     return [row for row, see in zip(value, seen, strict=True) if see]
 
 
-def _set_item(
-    schema: ListSchema, value: list[Row], edit: SetItem, _now: int, seen: Sequence[bool] | None
-) -> list[Row]:
-    row = _item(value, edit.index, seen)
+def _set_item(schema: ListSchema, value: list[Row], edit: SetItem, scope: EditScope) -> list[Row]:
+    row = _item(value, edit.index, scope.seen)
     made = _changed_item(schema, row, edit.value)
     return [made if other is row else other for other in value]
 
 
 def _remove_item(
-    _schema: ListSchema, value: list[Row], edit: RemoveItem, _now: int, seen: Sequence[bool] | None
+    _schema: ListSchema, value: list[Row], edit: RemoveItem, scope: EditScope
 ) -> list[Row]:
-    row = _item(value, edit.index, seen)
+    row = _item(value, edit.index, scope.seen)
     return [other for other in value if other is not row]
 
 
@@ -480,19 +484,19 @@ OPERATIONS: dict[type, Operation] = {
         describe=lambda write, block: (
             f"replace in {block}: {_short(write.old)} by {_short(write.new)}"
         ),
-        on={TextSchema: _on_seen_text(texts.replace_part)},
+        on={TextSchema: _on_seen_text(_replace)},
     ),
     Patch: Operation(
         Act.OVERWRITE,
         describe=lambda write, block: f"patch {block}: {_short(write.diff)}",
-        on={TextSchema: _on_seen_text(texts.apply_patch)},
+        on={TextSchema: _on_seen_text(_patch)},
     ),
     EditRange: Operation(
         Act.OVERWRITE,
         describe=lambda write, block: (
             f"write lines {write.first} to {write.last} of {block} anew: {_short(write.content)}"
         ),
-        on={TextSchema: _on_seen_text(texts.with_lines)},
+        on={TextSchema: _on_seen_text(_edit_range)},
     ),
     SetField: Operation(
         Act.OVERWRITE,
@@ -592,7 +596,7 @@ def touched_read_only(
     if not isinstance(edit, SetText):
         return None
     try:
-        made = apply_edit(schema, value, edit, 0, seen)
+        made = apply_edit(schema, value, edit, EditScope(seen=seen))
     except AsterismError:
         return None
     return read_only_difference(schema, value, made)
@@ -676,7 +680,14 @@ class BlockContent:
         content.write(initial(schema))
         return content
 
-    def apply(self, edit: ContentEdit, *, now: int = 0, seen: Sequence[bool] | None = None) -> None:
+    def apply(
+        self,
+        edit: ContentEdit,
+        *,
+        now: int = 0,
+        seen: Sequence[bool] | None = None,
+        limit: int = MAX_LIMIT,
+    ) -> None:
         """Make one edit; on InvalidInput or NotFound nothing has changed.
 
         Args:
@@ -684,8 +695,9 @@ class BlockContent:
             now: The moment in ms, for a log's entries.
             seen: For each of `lines()`, whether the author sees it; None: all. Numbers in the edit
                 count the visible lines, errors quote no others, and hidden lines stay.
+            limit: How many characters a replacement may make of a text that has fewer.
         """
-        self.write(apply_edit(self._schema, self._state, edit, now, seen))
+        self.write(apply_edit(self._schema, self._state, edit, EditScope(now, seen, limit)))
 
     def write(self, state: Any) -> None:
         """Make the state another one."""
@@ -704,7 +716,7 @@ class BlockContent:
         self, base: Parts, edit: SetText, since: Sequence[Change], *, now: int = 0
     ) -> None:
         """Replace the whole content, based on a former state; changes since then stay."""
-        wanted = apply_edit(self._schema, read_parts(self._schema, base), edit, now)
+        wanted = apply_edit(self._schema, read_parts(self._schema, base), edit, EditScope(now))
         self._merge(base, wanted, since, keep_all=True)
 
     def _merge(self, base: Parts, wanted: Any, since: Sequence[Change], *, keep_all: bool) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import field, replace
-from difflib import unified_diff
 from typing import Any
 
 import orjson
@@ -36,6 +35,7 @@ from asterism.memory.blocks import (
 from asterism.memory.content import Change, Parts, apply_change, damaged_content
 from asterism.memory.edits import BlockContent
 from asterism.memory.schemas import schema_of
+from asterism.memory.texts import unified_diff
 from asterism.records import dataclass
 from asterism.store import documents, passages
 from asterism.store.database import Connection
@@ -418,7 +418,7 @@ async def raw_lines_at(tx: Connection, block_id: str, version: int) -> list[Line
 
 def diff_text(old: Sequence[str], new: Sequence[str], before: str, after: str) -> str:
     """Return what changed between two texts, given by their lines, as a unified diff."""
-    return "\n".join(unified_diff(old, new, before, after, lineterm=""))
+    return "\n".join(unified_diff(old, new, (before, after)))
 
 
 # -- as of a moment --------------------------------------------------------------------------------

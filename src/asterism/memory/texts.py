@@ -10,19 +10,19 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import field
-from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 from asterism.errors import InvalidInput
+from asterism.patterns import InvalidPattern, TooMuchWork, compile_pattern
 from asterism.records import dataclass
 from asterism.types.agents import Label
 from asterism.types.memory import Append, EditRange, Line, Patch, Replace, Which
 
 MAX_PATTERN = 500
-PATTERN_SECONDS = 0.25
 _COMPARED_LINES = 400
 _QUOTED = 100
+_NEAR = 0.45
 _NOTHING = "Nothing was changed."
 
 
@@ -62,8 +62,11 @@ def append_line(text: str, edit: Append) -> str:
 # -- replace ---------------------------------------------------------------------------------------
 
 
-def replace_part(text: str, edit: Replace) -> str:
-    """Return the text with one occurrence of a part replaced, or all of them."""
+def replace_part(text: str, edit: Replace, most: int) -> str:
+    """Return the text with one occurrence of a part replaced, or all of them.
+
+    What would make more than `most` characters is refused before it is made.
+    """
     old = clean_text(edit.old, "The text to replace")
     new = clean_text(edit.new, "The new text")
     if not old:
@@ -71,12 +74,18 @@ def replace_part(text: str, edit: Replace) -> str:
             "The text to replace is empty. Say what to replace, or append; nothing was changed."
         )
     if edit.which is Which.REGEX:
-        return _by_pattern(text, old, new)
+        return _by_pattern(text, old, new, most)
     count = text.count(old)
     if not count:
         raise InvalidInput(f"{_quoted(old)} is not in the text. {_nearest(text, old)}{_NOTHING}")
     match edit.which:
         case Which.ALL:
+            size = len(text) + count * (len(new) - len(old))
+            if size > most:
+                raise InvalidInput(
+                    f"That would make a text of {size:,} characters; the most is {most:,}. "
+                    f"{_NOTHING}"
+                )
             return text.replace(old, new)
         case Which.NTH:
             return _nth(text, old, new, edit.n, count)
@@ -96,28 +105,24 @@ def _nth(text: str, old: str, new: str, n: int, count: int) -> str:
     return text[:at] + new + text[at + len(old) :]
 
 
-def _by_pattern(text: str, pattern: str, new: str) -> str:
-    # The standard library's `re` cannot be stopped; this one takes a time limit.
-    import regex
-
-    module: Any = regex
+def _by_pattern(text: str, pattern: str, new: str, most: int) -> str:
     if len(pattern) > MAX_PATTERN:
         raise InvalidInput(
             f"The pattern has {len(pattern)} characters; the most is {MAX_PATTERN}. {_NOTHING}"
         )
     try:
-        compiled: Any = module.compile(pattern, module.MULTILINE)
-        made, count = compiled.subn(new, text, count=1, timeout=PATTERN_SECONDS)
-    except TimeoutError:
-        raise InvalidInput(
-            f"The pattern {_quoted(pattern)} takes too long on this text; one repeat inside "
-            f"another, such as (a+)+, often does. Write a simpler one. {_NOTHING}"
-        ) from None
-    except (module.error, IndexError, RecursionError, MemoryError, OverflowError) as error:
+        made = compile_pattern(pattern, "m", groups=True).replace_first(text, new, most)
+    except InvalidPattern as error:
         raise InvalidInput(
             f"The pattern {_quoted(pattern)} with {_quoted(new)} is not valid: {error}. {_NOTHING}"
         ) from None
-    if not count:
+    except TooMuchWork:
+        raise InvalidInput(
+            f"The pattern {_quoted(pattern)} takes too long on a text of {len(text):,} characters. "
+            "Write a shorter one, with lower counts and without classes of many letters such as "
+            f"\\p{{L}}, or replace a text. {_NOTHING}"
+        ) from None
+    if made is None:
         raise InvalidInput(f"The pattern {_quoted(pattern)} matches nothing. {_NOTHING}")
     return clean_text(made, "What the pattern makes")
 
@@ -128,17 +133,24 @@ def _quoted(text: str) -> str:
 
 def _nearest(text: str, wanted: str) -> str:
     """Name the line that is most similar to the missing text."""
-    wanted = next((line for line in wanted.split("\n") if line.strip()), wanted)[:200]
-    best, nearest = 0.5, ""
-    matcher = SequenceMatcher(None, autojunk=False)
-    matcher.set_seq2(wanted)
-    for line in lines_of(text)[:_COMPARED_LINES]:
-        matcher.set_seq1(line[:200])
-        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
-            ratio = matcher.ratio()
-            if ratio > best:
-                best, nearest = ratio, line
-    return f"The nearest line is {_quoted(nearest)}. " if nearest else ""
+    first = next((line for line in wanted.split("\n") if line.strip()), wanted)
+    pairs = letter_pairs(first[:200])
+    lines = lines_of(text)[:_COMPARED_LINES]
+    likeness, at = max(
+        ((likeness_of(letter_pairs(line[:200]), pairs), -at) for at, line in enumerate(lines)),
+        default=(0.0, 0),
+    )
+    return f"The nearest line is {_quoted(lines[-at])}. " if likeness > _NEAR else ""
+
+
+def letter_pairs(text: str) -> Counter[str]:
+    """Return how often two letters follow each other in a text."""
+    return Counter(text[at : at + 2] for at in range(max(len(text) - 1, 1)))
+
+
+def likeness_of(one: Counter[str], other: Counter[str]) -> float:
+    """Return the share of letter pairs that two texts have in common, from 0 to 1."""
+    return 2 * (one & other).total() / (one.total() + other.total())
 
 
 # -- lines -----------------------------------------------------------------------------------------
@@ -405,6 +417,51 @@ def _walk_back(trace: list[dict[int, int]], x: int, y: int) -> list[tuple[int, i
     return pairs[::-1]
 
 
+def unified_diff(
+    old: Sequence[str], new: Sequence[str], names: tuple[str, str] | None = None, around: int = 3
+) -> list[str]:
+    """Return what changed between two texts, given by their lines, as a unified diff.
+
+    Args:
+        old: The lines before.
+        new: The lines after.
+        names: Of the two, for lines above the first hunk.
+        around: How many lines that stay are shown before and after each change.
+    """
+    lines: list[str] = []
+    splices = sequence_splices(old, new)
+    if splices and names is not None:
+        lines += [f"--- {names[0]}", f"+++ {names[1]}"]
+    shift = 0
+    while splices:
+        count = 1
+        while count < len(splices) and splices[count].at - splices[count - 1].end <= 2 * around:
+            count += 1
+        hunk, splices = splices[:count], splices[count:]
+        first = max(hunk[0].at - around, 0)
+        last = min(hunk[-1].end + around, len(old))
+        body: list[str] = []
+        place = first
+        for splice in hunk:
+            body += [f" {line}" for line in old[place : splice.at]]
+            body += [f"-{line}" for line in old[splice.at : splice.end]]
+            body += [f"+{line}" for line in splice.insert]
+            place = splice.end
+        body += [f" {line}" for line in old[place:last]]
+        grown = sum(len(splice.insert) - splice.delete for splice in hunk)
+        was = _range(first, last - first)
+        lines += [f"@@ -{was} +{_range(first + shift, last - first + grown)} @@", *body]
+        shift += grown
+    return lines
+
+
+def _range(first: int, count: int) -> str:
+    """Return a range of lines, counted from 1, as a unified diff writes it."""
+    if count == 1:
+        return str(first + 1)
+    return f"{first + 1 if count else first},{count}"
+
+
 # -- texts -----------------------------------------------------------------------------------------
 
 
@@ -563,8 +620,9 @@ def splice_text(sequence: Run, splices: Sequence[Splice[Run]]) -> Run:
 
 # -- lines through an edit -------------------------------------------------------------------------
 
-_ALIKE = 0.6
-_HARDLY = 0.3
+_ALIKE = 0.55
+"""The likeness from which a line is taken for another one that was edited; of lines that have
+nothing to do with each other, one pair in a hundred comes to 0.45."""
 _COMPARED = 2_000
 """Only so many characters of two lines, and so many pairs of lines, are compared."""
 _FIRST_EDITS, _LAST_EDITS = 16, 48
@@ -588,17 +646,22 @@ def _edits(lines: Sequence[Line], number: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _is_similar(old: str, new: str) -> bool:
-    old, new = old[:_COMPARED], new[:_COMPARED]
-    pairs, others = _pairs(old), _pairs(new)
-    # Cheap, and what has few pairs of letters in common is not alike by any measure.
-    if 2 * len(pairs & others) < _HARDLY * (len(pairs) + len(others)):
-        return False
-    return SequenceMatcher(None, old, new, autojunk=False).ratio() > _ALIKE
+class _Similar:
+    """Old lines that new ones may have been made of; none where there are too many to compare."""
 
+    def __init__(self, lines: Sequence[Line], made: int) -> None:
+        self._lines = [
+            (line, letter_pairs(line.text[:_COMPARED]))
+            for line in (lines if made * len(lines) <= _COMPARED else ())
+        ]
 
-def _pairs(text: str) -> set[str]:
-    return {text[at : at + 2] for at in range(max(len(text) - 1, 1))}
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def to(self, text: str) -> list[Line]:
+        """Return the old lines that a new one is similar to."""
+        pairs = letter_pairs(text[:_COMPARED])
+        return [line for line, others in self._lines if likeness_of(others, pairs) > _ALIKE]
 
 
 def shared_ends(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
@@ -637,36 +700,35 @@ def carry(
 def _changed_lines(old: Sequence[Line], new: Sequence[str], stamp: EditStamp) -> list[Line]:
     if not old:
         return [Line(text, (stamp.number,), stamp.label) for text in new]
-    matcher = SequenceMatcher(None, [line.text for line in old], new, autojunk=False)
-    steps = matcher.get_opcodes()
+    splices = sequence_splices([line.text for line in old], new)
     removed = [
-        line
-        for tag, first, last, _, _ in steps
-        if tag in ("delete", "replace")
-        for line in old[first:last]
-        if line.text.strip()
+        line for splice in splices for line in old[splice.at : splice.end] if line.text.strip()
     ]
     exact: defaultdict[str, list[Line]] = defaultdict(list)
     for line in removed:
         exact[line.text].append(line)
-    made = sum(last - first for tag, _, _, first, last in steps if tag != "equal")
-    compared = removed if made * len(removed) <= _COMPARED else []
+    similar = _Similar(removed, sum(len(splice.insert) for splice in splices))
     result: list[Line] = []
-    for tag, first, last, begin, end in steps:
-        if tag == "equal":
-            result += old[first:last]
-            continue
-        for text in new[begin:end]:
-            # A line that was moved is the same line, wherever it went.
-            moved = exact[text]
-            if len(moved) == 1:
-                result.append(moved[0])
-                continue
-            alike = moved or [line for line in compared if _is_similar(line.text, text)]
-            replaced = old[first:last] if not stamp.own_hands or not compared else ()
-            label = Label.join([stamp.label, *(line.label for line in (*alike, *replaced))])
-            result.append(Line(text, _edits(alike, stamp.number), label))
-    return result
+    behind = 0
+    for splice in splices:
+        result += old[behind : splice.at]
+        behind = splice.end
+        replaced = old[splice.at : splice.end] if not stamp.own_hands or not similar else ()
+        label = Label.join([stamp.label, *(line.label for line in replaced)])
+        made: dict[str, Line] = {}
+        for text in splice.insert:
+            if text not in made:
+                # A line that was moved is the same line, wherever it went.
+                moved = exact[text]
+                alike = moved or similar.to(text)
+                made[text] = moved[0] if len(moved) == 1 else _made_line(text, alike, label, stamp)
+            result.append(made[text])
+    return [*result, *old[behind:]]
+
+
+def _made_line(text: str, alike: Sequence[Line], label: Label, stamp: EditStamp) -> Line:
+    joined = Label.join([label, *(line.label for line in alike)])
+    return Line(text, _edits(alike, stamp.number), joined)
 
 
 def _restored_lines(
@@ -681,6 +743,7 @@ def _restored_lines(
     in_turn: defaultdict[str, list[Line]] = defaultdict(list)
     for line in past:
         in_turn[line.text].append(line)
+    similar = _Similar(old, len(new))
     result: list[Line] = []
     for text in new:
         if in_turn[text]:
@@ -688,6 +751,5 @@ def _restored_lines(
         elif known[text]:
             result.append(known[text][0])
         else:
-            similar = [line for line in old if _is_similar(line.text, text)][:8]
-            result.append(Line(text, _edits(similar, stamp.number), rest))
+            result.append(Line(text, _edits(similar.to(text)[:8], stamp.number), rest))
     return result

@@ -9,6 +9,13 @@ from dataclasses import field, replace
 from enum import Enum, StrEnum
 from typing import Any
 
+from asterism.patterns import (
+    InvalidPattern,
+    RegularExpression,
+    TooMuchWork,
+    compile_glob,
+    compile_pattern,
+)
 from asterism.records import dataclass
 from asterism.types.agents import OWNER, OWNER_ALONE, PUBLIC, Audience, Participants, Trust
 from asterism.types.memory import Permission
@@ -35,7 +42,7 @@ from asterism.types.values import (
     recipients_in,
 )
 
-Test = Callable[[str], Any]
+Test = Callable[[str], bool]
 """Tells whether a text matches a pattern."""
 
 _BEYOND_HOST = re.compile(r"[/?#@]")
@@ -75,72 +82,44 @@ def _certain_path(path: str) -> str | None:
     return None if plain is None or plain.startswith(("..", "~", "$")) else plain
 
 
-def glob(pattern: str, *, loosely: bool = False, bounded: bool = False) -> Test:
+def glob(pattern: str, *, loosely: bool = False) -> Test:
     """Compile a glob, where `*` matches any text, or a regular expression after `re:`.
 
-    With `loosely`, an expression ignores case, and `..` in a text is allowed. With `bounded`, a
-    text that takes too long to match does not match.
+    With `loosely`, an expression ignores case, and `..` in a text is allowed. The test may raise
+    `TooMuchWork` for a long text.
     """
-    compiled = _bounded if bounded else _unbounded
     if pattern.startswith("re:"):
-        flags = re.DOTALL | re.IGNORECASE if loosely else re.DOTALL
-        return compiled(pattern[3:], flags)
+        return _test(lambda: compile_pattern(pattern[3:], "is" if loosely else "s"))
     if not _is_glob(pattern):
         return pattern.__eq__
-    parts = {"*": ".*", "?": "."}
-    fits = compiled("".join(parts.get(char) or re.escape(char) for char in pattern), re.DOTALL)
+    fits = _test(lambda: compile_glob(pattern, {"*": ".*", "?": "."}))
     if loosely or "/" not in pattern:
         return fits
     # `..` leaves the folder or the address that the pattern means.
     return lambda text: fits(text) and not _UPWARDS.search(text)
 
 
-def _unbounded(expression: str, flags: int) -> Test:
-    return re.compile(expression, flags).fullmatch
-
-
-def _bounded(expression: str, flags: int) -> Test:
-    import regex
-
+def _test(compile_: Callable[[], RegularExpression]) -> Test:
     try:
-        fits = regex.compile(expression, int(flags)).fullmatch
-    except regex.error:  # of a grant that was stored before this was refused
+        return compile_().matches
+    except InvalidPattern:  # of a grant that was stored before this was refused
         return lambda _: False
-
-    def test(text: str) -> bool:
-        try:
-            return fits(text, timeout=_MAX_MATCH_SECONDS) is not None
-        except TimeoutError:
-            return False
-
-    return test
-
-
-_MAX_MATCH_SECONDS = 0.05
 
 
 def path_glob(pattern: str) -> Test:
     """Compile a glob for paths: `*` matches within a folder, `**` also in folders below it."""
-    out = ""
-    for piece in re.split(r"(/\*\*(?=/|$)|\*\*|\*|\?)", plain_path(pattern) or pattern):
-        match piece:
-            case "/**":
-                out += "(?:/.*)?"
-            case "**":
-                out += ".*"
-            case "*":
-                out += "[^/]*"
-            case "?":
-                out += "[^/]"
-            case _:
-                out += re.escape(piece)
-    fits = re.compile(out, re.DOTALL).fullmatch
+    pieces = _PATH_WILDCARD.split(plain_path(pattern) or pattern)
+    wildcards = {"/**": "(?:/.*)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    fits = _test(lambda: compile_glob(pieces, wildcards))
 
     def test(path: str) -> bool:
         plain = plain_path(path)
-        return plain is not None and fits(plain) is not None
+        return plain is not None and fits(plain)
 
     return test
+
+
+_PATH_WILDCARD = re.compile(r"(/\*\*(?=/|$)|\*\*|\*|\?)")
 
 
 def host_glob(pattern: str) -> str:
@@ -220,26 +199,35 @@ class Patterns:
         if not values:
             return self._free
         any_, every = 0, -1
-        for value in values:
-            texts = self._reading.read(value)
-            if texts is None:
-                any_, every = self._named, 0
-                break
-            for text in texts:
-                fits = self._exactly.of(text)
-                every &= fits
-                any_ |= fits
-                if self._reading is PatternKind.RECIPIENT:
-                    any_ |= self._loosely_of(text)
+        try:
+            for value in values:
+                for text in self._texts(value):
+                    fits = self._exactly.of(text)
+                    every &= fits
+                    any_ |= fits
+                    if self._reading is PatternKind.RECIPIENT:
+                        any_ |= self._loosely_of(text)
+        except TooMuchWork:
+            any_, every = self._named, 0
         return self._free | (every & allows) | (any_ & ~allows)
 
     def of(self, value: str) -> int:
         """Return the policies whose patterns a value fits; none if it cannot be read."""
-        texts = self._reading.read(value)
-        fits = -1 if texts else 0
-        for text in texts or ():
-            fits &= self._exactly.of(text)
+        try:
+            texts = self._texts(value)
+            fits = -1 if texts else 0
+            for text in texts:
+                fits &= self._exactly.of(text)
+        except TooMuchWork:
+            return 0
         return fits
+
+    def _texts(self, value: str) -> Sequence[str]:
+        """Return the values in a text, or raise `TooMuchWork` where it cannot be read."""
+        texts = self._reading.read(value)
+        if texts is None:
+            raise TooMuchWork
+        return texts
 
     def _loosely_of(self, text: str) -> int:
         spellings = _spellings(text)
@@ -336,6 +324,7 @@ def _put(bits: dict[str, int], text: str, bit: int) -> None:
 
 
 _MAX_KEPT = 4_096
+_MAX_KEPT_LENGTH = 200
 
 
 class Ruling(StrEnum):
@@ -504,12 +493,15 @@ class Policies:
         if len(self._fitting) >= _MAX_KEPT:
             self._fitting.clear()
         agent, tool, operation = key
-        fits = sum(
-            1 << bit
-            for bit, (agents, tools, operations) in enumerate(self._whom)
-            if agents(agent) and tools(tool) and operations(operation)
-        )
-        self._fitting[key] = fits
+        fits = 0
+        for bit, (agents, tools, operations) in enumerate(self._whom):
+            try:
+                is_meant = agents(agent) and tools(tool) and operations(operation)
+            except TooMuchWork:
+                is_meant = not self._allows >> bit & 1
+            fits |= is_meant << bit
+        if len(operation) <= _MAX_KEPT_LENGTH:
+            self._fitting[key] = fits
         return fits
 
     def first_for_verb(self, verb: str, people: frozenset[str]) -> Policy | None:
@@ -649,6 +641,13 @@ class GrantSet:
         self._rest.setdefault(tool, []).append(compiled)
 
 
+def _all_fit(test: Test, values: Sequence[str]) -> bool:
+    try:
+        return all(test(value) for value in values)
+    except TooMuchWork:
+        return False
+
+
 class _Compiled:
     """A grant with its patterns compiled."""
 
@@ -656,8 +655,8 @@ class _Compiled:
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
-        self.names = glob(grant.tool, bounded=True)
-        self._tests = [(name, glob(value, bounded=True)) for name, value in grant.pattern.items()]
+        self.names = glob(grant.tool)
+        self._tests = [(name, glob(value)) for name, value in grant.pattern.items()]
 
     def covers(self, agent_id: str, wanted: CallRequest, turn_id: str, now: int) -> bool:
         grant = self.grant
@@ -671,7 +670,7 @@ class _Compiled:
             return False
         for name, test in self._tests:
             values = read_texts_at(wanted.arguments, name)
-            if not values or not all(test(value) for value in values):
+            if not values or not _all_fit(test, values):
                 return False
         return self._is_within_limits(wanted)
 

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import regex
-
 from asterism.ports import Encoder
 from asterism.search.index import IndexSnapshot, cache, fingerprint
 from asterism.store import search_index
@@ -83,7 +81,14 @@ _MAX_CHARACTERS = 16_000
 _SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|(?<=[。！？])|\n+")
 _SPACES = re.compile(r"[^\S\n]+")
 # Where words are not told apart by spaces, a model reads about a sign at a time.
-_WORD = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]|\w+")
+_SIGNS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U000323af"
+)
+"""Thai, Lao, Burmese, Khmer, kana and Han."""
+_MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
+"""Marks that are part of a word; `\\w` has letters alone."""
+_WORD = re.compile(rf"[{_SIGNS}]|[\w{_MARKS}]+")
 
 
 def pieces(text: str) -> list[str]:

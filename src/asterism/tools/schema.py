@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import math
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
@@ -23,6 +22,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import orjson
 
 from asterism.errors import AsterismError, InvalidInput, SandboxError, ToolError
+from asterism.patterns import MAX_WORK, InvalidPattern, RegularExpression, compile_pattern
 from asterism.tools.builtin.shell import Workspaces
 from asterism.tools.tool import Tool, ToolContext, as_text, read_object
 from asterism.types.agents import OWNER, Audience, HttpCall, ToolSpec, Trust
@@ -34,7 +34,8 @@ MAX_SCHEMA = 64_000
 MAX_DEPTH = 40
 MAX_CHECKS = 50_000
 """How many keywords may be looked at for one call's arguments."""
-_MAX_PATTERN_SECONDS = 0.2
+MAX_PATTERNS = 100
+_MAX_PATTERN_SIZE = 20_000
 _MAX_EXPANDED = 5_000
 
 # OpenAI and Anthropic refuse a whole request for one name outside of these (2026-11).
@@ -55,10 +56,6 @@ _INNER_SCHEMA = (
 )
 _SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _UNSUPPORTED = ("$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary")
-
-# A repetition that is counted is unrolled when the pattern is compiled.
-_REPEATS = re.compile(r"\{(?:\d*,)?(\d{1,20})\}?")
-_MAX_REPEATS = 100_000
 
 Node = dict[str, Any]
 
@@ -165,14 +162,12 @@ def answer_schema_fault(schema: Mapping[str, Any]) -> str:
 
 def answer_fault(schema: Mapping[str, Any], answer: object) -> str:
     """Say in what an answer does not fulfil a schema; nothing if it does."""
-    from referencing.exceptions import Unresolvable
-
+    if unfit := answer_schema_fault(schema):  # of a message that was stored before this was refused
+        return f"the schema cannot be used: {unfit}"
     try:
         fault = next(iter(_validator(schema).iter_errors(answer)), None)
     except (_TooManyChecks, RecursionError):
         return "it takes too long to hold it against the schema"
-    except Unresolvable as error:  # of a message that was stored before this was refused
-        return f"the schema refers to what is not in it ({str(error)[:100]})"
     return "" if fault is None else f"at {fault.json_path}, {fault.message[:300]}"
 
 
@@ -217,6 +212,8 @@ def _depth(value: object) -> int:
 
 
 def _check_keywords(schema: Node) -> None:
+    patterns: list[tuple[str, str]] = []
+    is_open = names_by_pattern = False
     for where, node in _nodes(schema):
         for keyword in _UNSUPPORTED:
             if keyword in node:
@@ -231,17 +228,38 @@ def _check_keywords(schema: Node) -> None:
                 raise _UnfitSchema(f"{problem}; only '#/…' within the schema is followed")
             if not isinstance(_follow_pointer(schema, reference), dict | bool):
                 raise _UnfitSchema(f"{where} refers to {_quoted(reference)}, which is not a schema")
-        for pattern in _patterns(node):
-            if fault := pattern_fault(pattern):
-                raise _UnfitSchema(f"{where} has the pattern {_quoted(pattern)}: {fault}")
+        patterns += [(where, pattern) for pattern in _patterns(node)]
+        is_open = is_open or "unevaluatedProperties" in node
+        names_by_pattern = names_by_pattern or "patternProperties" in node
+    if is_open and names_by_pattern:
+        raise _UnfitSchema("unevaluatedProperties beside patternProperties is not supported")
+    _check_patterns(patterns)
+
+
+def _check_patterns(patterns: Sequence[tuple[str, str]]) -> None:
+    if len(patterns) > MAX_PATTERNS:
+        raise _UnfitSchema(f"it has {len(patterns):,} patterns; the most is {MAX_PATTERNS}")
+    size = 0
+    for where, pattern in patterns:
+        try:
+            size += compile_pattern(pattern).size
+        except InvalidPattern as error:
+            raise _UnfitSchema(f"{where} has the pattern {_quoted(pattern)}: {error}") from None
+        if size > _MAX_PATTERN_SIZE:
+            raise _UnfitSchema(
+                f"{where} has the pattern {_quoted(pattern)}, with which all patterns are too "
+                "large; use lower counts"
+            )
 
 
 def _check_against_draft(schema: Node) -> None:
     """Hold the schema against the draft that it names, or the current one."""
+    from jsonschema import FormatChecker
     from jsonschema.exceptions import SchemaError
 
     try:
-        _validator_class(schema).check_schema(schema)
+        # The format that is left out is that of patterns, which it would compile by its own means.
+        _validator_class(schema).check_schema(schema, format_checker=FormatChecker(formats=()))
     except SchemaError as error:
         raise _UnfitSchema(f"at {error.json_path}, {str(error.message)[:200]}") from None
     except RecursionError:
@@ -282,18 +300,22 @@ def _check_termination(schema: Node) -> None:
 
 
 def _nodes(schema: Node) -> Iterator[tuple[str, Node]]:
-    """Yield every schema within a schema, with where it stands."""
+    """Yield every schema within a schema once, with where it stands; also what a $ref names."""
     waiting: list[tuple[str, object]] = [("the schema", schema)]
+    seen: set[int] = set()
     while waiting:
         where, node = waiting.pop()
         if isinstance(node, list):
             for index, child in enumerate(cast("list[object]", node)):
                 waiting.append((f"{where}[{index}]", child))
             continue
-        if not isinstance(node, dict):
+        if not isinstance(node, dict) or id(cast("object", node)) in seen:
             continue
         known = cast("Node", node)
+        seen.add(id(known))
         yield where, known
+        if isinstance(known.get("$ref"), str):
+            waiting.append((known["$ref"][:80], _follow_pointer(schema, known["$ref"])))
         at = "" if where == "the schema" else f"{where}."
         direct = (*_SINGLE_SCHEMA, *_SCHEMA_LISTS, *_INNER_SCHEMA)
         waiting += [(f"{at}{keyword}", known[keyword]) for keyword in direct if keyword in known]
@@ -337,21 +359,6 @@ def _patterns(node: Node) -> Iterator[str]:
         yield from cast("Node", named)
 
 
-def pattern_fault(pattern: str) -> str:
-    """Say what is wrong with a regular expression that somebody gives; empty if nothing is."""
-    import regex
-
-    if len(pattern) > 1_000:
-        return f"it has {len(pattern):,} characters, and the most is 1,000"
-    if math.prod(int(count) or 1 for count in _REPEATS.findall(pattern)) > _MAX_REPEATS:
-        return f"it repeats more than {_MAX_REPEATS:,} times"
-    try:
-        regex.compile(pattern)
-    except (regex.error, OverflowError, ValueError, RecursionError) as error:
-        return str(error)[:100]
-    return ""
-
-
 # -- arguments against a schema -------------------------------------------------------------------
 
 
@@ -359,7 +366,39 @@ class _TooManyChecks(Exception):
     """Checking takes longer than it may."""
 
 
-_checks_left: ContextVar[list[int]] = ContextVar("checks left")
+_COMPILING = 100
+"""How much more work it is to compile a part of a pattern than to match it."""
+
+
+class _Checks:
+    """What may still be done for one value, and the patterns of its schema."""
+
+    def __init__(self) -> None:
+        self._left = MAX_CHECKS
+        self._work_left = MAX_WORK
+        self._patterns: dict[str, RegularExpression] = {}
+
+    def count(self) -> None:
+        """Count one keyword that is looked at."""
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyChecks(
+                f"they take more than {MAX_CHECKS:,} checks; use simpler arguments"
+            )
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Tell whether a pattern matches anywhere in a text."""
+        compiled = self._patterns.get(pattern)
+        if compiled is None:
+            compiled = self._patterns[pattern] = compile_pattern(pattern)
+            self._work_left -= compiled.size * _COMPILING
+        self._work_left -= compiled.work(text)
+        if self._work_left < 0:
+            raise _TooManyChecks(f"the pattern {_quoted(pattern)} takes too long on them")
+        return compiled.search(text)
+
+
+_checks: ContextVar[_Checks] = ContextVar("checks")
 
 
 def _validator_class(schema: Mapping[str, Any]) -> Any:
@@ -374,7 +413,7 @@ def _validator(schema: Mapping[str, Any]) -> Any:
 
     nothing: Registry[Any] = Registry()
     bare = {key: value for key, value in schema.items() if key != "$schema"}
-    _checks_left.set([MAX_CHECKS])
+    _checks.set(_Checks())
     # Without a registry of its own, jsonschema would fetch what a $ref names from the network.
     return _bounded_validator(_validator_class(schema))(bare, registry=nothing)
 
@@ -384,54 +423,29 @@ def _bounded_validator(kind: Any) -> Any:
     from jsonschema import validators
 
     extend = cast("Callable[..., Any]", cast("Any", validators).extend)
-    own: dict[str, Any] = {"pattern": _pattern, "patternProperties": _pattern_properties}
+    # The library matches patterns by backtracking, and compares items each with each.
+    own: dict[str, Any] = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "uniqueItems": _unique_items,
+    }
     keywords = {**kind.VALIDATORS, **own}
     return extend(kind, {key: _counted(check) for key, check in keywords.items()})
 
 
 def _counted(check: Callable[..., Any]) -> Callable[..., Any]:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-        remaining = _checks_left.get()
-        remaining[0] -= 1
-        if remaining[0] < 0:
-            raise _TooManyChecks(
-                f"they take more than {MAX_CHECKS:,} checks; use simpler arguments"
-            )
+        _checks.get().count()
         return check(validator, value, instance, schema)
 
     return counted
 
 
-def pattern_matches(pattern: str, text: str) -> bool:
-    """Tell whether a regular expression of somebody's matches; one that takes too long does not."""
-    import regex
-
-    try:
-        found = regex.search(
-            pattern, text[:_MAX_MATCHED], regex.IGNORECASE, timeout=_MAX_PATTERN_SECONDS
-        )
-    except TimeoutError:
-        return False
-    return found is not None
-
-
-_MAX_MATCHED = 20_000
-"""Characters of a text that are looked at."""
-
-
-def _matches(pattern: str, text: str) -> bool:
-    import regex
-
-    try:
-        return regex.search(pattern, text, timeout=_MAX_PATTERN_SECONDS) is not None
-    except TimeoutError:
-        raise _TooManyChecks(f"the pattern {_quoted(pattern)} takes too long on them") from None
-
-
 def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[Any]:
     from jsonschema.exceptions import ValidationError
 
-    if isinstance(instance, str) and not _matches(pattern, instance):
+    if isinstance(instance, str) and not _checks.get().matches(pattern, instance):
         yield ValidationError(f"{_quoted(instance)} does not match {_quoted(pattern)}")
 
 
@@ -439,8 +453,38 @@ def _pattern_properties(validator: Any, named: Node, instance: Any, _: Any) -> I
     if isinstance(instance, dict):
         for pattern, inner in named.items():
             for key, value in cast("Node", instance).items():
-                if _matches(pattern, key):
+                if _checks.get().matches(pattern, key):
                     yield from validator.descend(value, inner, path=key, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, inner: Any, instance: Any, schema: Node
+) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if not isinstance(instance, dict):
+        return
+    patterns: Node = schema.get("patternProperties", {})
+    for key, value in cast("Node", instance).items():
+        if key in schema.get("properties", {}):
+            continue
+        if any(_checks.get().matches(pattern, key) for pattern in patterns):
+            continue
+        if isinstance(inner, dict):
+            yield from validator.descend(value, inner, path=key)
+        elif not inner:
+            yield ValidationError(
+                f"Additional properties are not allowed ({_quoted(key)} was unexpected)"
+            )
+
+
+def _unique_items(_: Any, wanted: Any, instance: Any, __: Any) -> Iterator[Any]:
+    from jsonschema.exceptions import ValidationError
+
+    if wanted and isinstance(instance, list):
+        items = cast("list[object]", instance)
+        if len({orjson.dumps(item, option=orjson.OPT_SORT_KEYS) for item in items}) < len(items):
+            yield ValidationError(f"{_quoted(items)} has the same item twice")
 
 
 class _UnfitSchema(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from asterism.errors import NotFound
 from asterism.memory import blocks, history, people
 from asterism.memory import people as people_at_rest
 from asterism.memory.blocks import VisibleBlock, wrapped
+from asterism.memory.texts import unified_diff
 from asterism.permissions import Actor
 from asterism.permissions.readings import ReadContent
 from asterism.ports import Profile
@@ -699,7 +699,7 @@ def _difference(label: str, old: str, new: str) -> str:
     was, is_now = (
         text.partition('">')[2].removesuffix("</block>").split("\n") for text in (old, new)
     )
-    lines = list(difflib.unified_diff(was, is_now, n=0, lineterm=""))[2:]
+    lines = unified_diff(was, is_now, around=0)
     changed = [line for line in lines if not line.startswith("@@")]
     if not changed:
         return ""

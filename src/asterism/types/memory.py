@@ -11,6 +11,8 @@ from asterism.times import Moment, OptionalMoment
 from asterism.types.agents import PUBLIC, Audience, Label, Trust
 
 DEFAULT_LIMIT = 5_000
+MAX_LIMIT = 10_000_000
+"""The most characters that a block can be allowed to hold."""
 TOMBSTONES = "tombstones.jsonl"
 """The file in a data directory that lists forgotten texts by digest, not by content."""
 BACKUP_SUFFIX = ".asterism-backup"

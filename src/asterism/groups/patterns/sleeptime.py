@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from asterism import plugins
 from asterism.groups.options import PatternOptions, nobody, problem_of
-from asterism.tools.schema import pattern_fault, pattern_matches
+from asterism.patterns import MAX_WORK, InvalidPattern, RegularExpression, compile_pattern
 from asterism.types.groups import (
     GroupActivity,
     GroupDecision,
@@ -121,8 +121,12 @@ def _check_trigger(number: int, table: dict[str, Any]) -> dict[str, Any]:
     checked = read.done()
     if needs not in checked or (condition == "threshold" and "above" not in checked):
         raise read.fault(needs, checked.get(needs), f"{needs} for the condition {condition}")
-    if condition == "pattern" and (fault := pattern_fault(checked["pattern"])):
-        raise read.fault("pattern", checked["pattern"], f"a regular expression ({fault})")
+    if condition == "pattern":
+        try:
+            _compiled(checked["pattern"])
+        except InvalidPattern as error:
+            what = f"a regular expression ({error})"
+            raise read.fault("pattern", checked["pattern"], what) from None
     if condition == "custom" and checked["function"] not in (known := plugins.names(_RULES)):
         installed = ", ".join(known) or "none"
         what = f"the name of a plugin for {_RULES} that is installed ({installed})"
@@ -145,11 +149,26 @@ def _fires(trigger: Mapping[str, Any], activity: GroupActivity) -> bool:
             # A silence that a firing came upon was looked at then; one that fell later was not.
             return activity.since_ms < silent_at <= activity.now_ms
         case "pattern":
-            return any(pattern_matches(trigger["pattern"], text) for text in activity.texts)
+            try:
+                pattern = _compiled(trigger["pattern"])
+            except InvalidPattern:  # of a group that was stored before this was refused
+                return False
+            return any(pattern.search(text[:_MAX_MATCHED]) for text in activity.texts)
         case "threshold":
             return activity.metrics.get(trigger["metric"], 0.0) > trigger["above"]
         case _:
             return bool(_function(trigger["function"])(activity))
+
+
+_MAX_MATCHED = 10_000
+"""Characters of a text that are looked at."""
+
+
+def _compiled(pattern: str) -> RegularExpression:
+    compiled = compile_pattern(pattern, "i")
+    if compiled.work("€" * _MAX_MATCHED) > MAX_WORK:
+        raise InvalidPattern("it is too large; use lower counts")
+    return compiled
 
 
 def _why(trigger: Mapping[str, Any], activity: GroupActivity) -> str:

@@ -59,6 +59,7 @@ from asterism.types.agents import OWNER, OWNER_ONLY, PUBLIC, Audience, Label, ne
 from asterism.types.memory import (
     CONSTELLATION,
     DEFAULT_LIMIT,
+    MAX_LIMIT,
     Block,
     BlockType,
     BlockWrite,
@@ -83,7 +84,6 @@ ERA = 256
 
 A loose edit takes four times the room of a squashed one; a larger era saves little more.
 """
-MAX_LIMIT = 10_000_000
 _MAX_DESCRIPTION = 2_000
 _LABEL = re.compile(r"\w(?:[\w.:/-]{0,78}\w)?")
 
@@ -540,6 +540,7 @@ async def prepare(target: OpenBlock, write: BlockWrite) -> PendingEdit:  # noqa:
                 write,
                 target.stamp(),
                 target.writer.now,
+                target.block.limit,
             )
             return pending_content(target, content, lines, read_only=read_only)
 

@@ -185,6 +185,7 @@ def make(
     edit: ContentEdit,
     stamp: EditStamp,
     now: int,
+    limit: int,
 ) -> list[Line]:
     """Make an edit in a document and return its lines after it.
 
@@ -195,12 +196,13 @@ def make(
         edit: The edit.
         stamp: The number and label for the lines of this edit.
         now: The moment in ms.
+        limit: How many characters a replacement may make.
     """
     if not all(seen):
         _check_hidden_fields(content.schema, lines, seen, edit)
-        content.apply(edit, now=now, seen=seen)
+        content.apply(edit, now=now, seen=seen, limit=limit)
     else:
-        content.apply(edit, now=now)
+        content.apply(edit, now=now, limit=limit)
     visible = [line for line, is_seen in zip(lines, seen, strict=True) if is_seen]
     hidden = [line for line, is_seen in zip(lines, seen, strict=True) if not is_seen]
     after = content.lines()

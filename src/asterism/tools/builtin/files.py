@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import errno
 import hashlib
 import os
@@ -25,6 +24,8 @@ from pydantic import Field
 
 from asterism.config.settings import FilePermission, FileSettings
 from asterism.errors import ToolError
+from asterism.memory.texts import unified_diff
+from asterism.patterns import RegularExpression, compile_glob
 from asterism.records import dataclass
 from asterism.tools.builtin.arguments import OPERATION, TEXT, WORD, also, null_as
 from asterism.tools.builtin.shell import Workspaces
@@ -84,31 +85,17 @@ def resolve_path(
 
 
 def _matches_glob(pattern: str, path: Path) -> bool:
-    return _compiled_glob(str(Path(pattern).expanduser())).fullmatch(str(path)) is not None
+    return _compiled_glob(str(Path(pattern).expanduser())).matches(str(path))
 
 
 @lru_cache(maxsize=500)
-def _compiled_glob(pattern: str) -> re.Pattern[str]:
-    """Return a glob as an expression: `**` stands for any folders, `*` and `?` stay within one."""
+def _compiled_glob(pattern: str) -> RegularExpression:
+    """Compile a glob: `**` stands for any folders, `*` and `?` stay within one."""
     # The folder that a pattern begins with may be reached through a link itself.
     fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
     pattern = os.path.realpath(fixed or "/").rstrip("/") + pattern[len(fixed) :]
-    parts: list[str] = []
-    index = 0
-    while index < len(pattern):
-        if pattern.startswith("/**", index) and pattern[index + 3 : index + 4] in ("", "/"):
-            parts.append("(?:/.*)?")
-            index += 3
-        elif pattern[index] == "*":
-            parts.append("[^/]*")
-            index += 1
-        elif pattern[index] == "?":
-            parts.append("[^/]")
-            index += 1
-        else:
-            parts.append(re.escape(pattern[index]))
-            index += 1
-    return re.compile("".join(parts), re.DOTALL)
+    wildcards = {"/**": "(?:/.*)?", "*": "[^/]*", "?": "[^/]"}
+    return compile_glob(re.split(r"(/\*\*(?=/|$)|\*|\?)", pattern), wildcards)
 
 
 @contextlib.contextmanager
@@ -362,9 +349,7 @@ class Files:
             if content
             else (loaded.text if loaded else "", text, ("loaded", "file"))
         )
-        lines = difflib.unified_diff(
-            before.splitlines(), after.splitlines(), *names, lineterm="", n=2
-        )
+        lines = unified_diff(before.splitlines(), after.splitlines(), names, around=2)
         return "\n".join(lines)[:FILE_PAGE] or "No difference."
 
     # -- who may see it ------------------------------------------------------------------------
