@@ -47,7 +47,7 @@ from asterism.app.spending import SpendingReports, presume_orphans
 from asterism.app.tools import Workshop
 from asterism.app.turns import Notices, Outbox, Schedules, Turns, visible_inbox
 from asterism.config import LiveSettings, Settings, data_directory
-from asterism.errors import AsterismError, InvalidInput, NotAllowed
+from asterism.errors import AsterismError, InvalidInput
 from asterism.permissions import Act, Actor, LiveAuthority
 from asterism.ports import Answering, Channel, Clock, Model
 from asterism.private import make_directory
@@ -217,7 +217,10 @@ class Home:
         from asterism.app.contexts import ask_outside_turn
 
         async def ask(agent: AgentRecord, text: str) -> str:
-            return await ask_outside_turn(self._engine.services, agent, text, new_id("aside"))
+            payer = self._session.payer
+            return await ask_outside_turn(
+                self._engine.services, agent, text, new_id("aside"), payer
+            )
 
         return Archive(
             self._session,
@@ -327,12 +330,7 @@ class Home:
     def may_use(self, name: str) -> bool:
         """Tell whether whoever has this home may use a verb; nothing is noted if not."""
         noun, _, verb = name.partition(".")
-        act, told = getattr(getattr(self, noun), verb).verb
-        try:
-            self._session.check(act, told, told.partition(".")[0])
-        except NotAllowed:
-            return False
-        return True
+        return self._session.may(*getattr(getattr(self, noun), verb).verb)
 
     def find_verb(self, name: str) -> Callable[..., Any] | None:
         """Return a verb by its name, such as `agents.list`, if the class of its noun has it."""

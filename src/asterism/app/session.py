@@ -304,6 +304,19 @@ class Session:
         if not isinstance(verdict, Allow):
             raise NotAllowed(f"{verdict.reason} Nothing was changed.")
 
+    def may(self, act: Act, verb: str) -> bool:
+        """Tell whether the actor may use a verb; nothing is noted if not."""
+        try:
+            self.check(act, verb, verb.partition(".")[0])
+        except NotAllowed:
+            return False
+        return True
+
+    @property
+    def payer(self) -> str | None:
+        """The id of the person whom model calls for a verb count for; None for the owner."""
+        return None if self.writes_as_owner else self.actor.id
+
     async def allow(self, act: Act, verb: str, noun: str, arguments: Sequence[Any] = ()) -> None:
         """Do as `check` does, and leave a refusal in the audit log."""
         try:
