@@ -558,7 +558,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
                     async for item in stream:
                         yield item
             except AsterismError as error:
-                _shorten(error)
+                shorten_error(error)
                 raise
 
         judged: Callable[..., Any] = streamed
@@ -573,7 +573,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
             try:
                 return await method(self, *args, **kwargs)
             except AsterismError as error:
-                _shorten(error)
+                shorten_error(error)
                 raise
 
         judged = awaited
@@ -586,7 +586,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
             try:
                 return method(self, *args, **kwargs)
             except AsterismError as error:
-                _shorten(error)
+                shorten_error(error)
                 raise
 
         judged = called
@@ -594,7 +594,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
     return judged
 
 
-def _shorten(error: AsterismError) -> None:
+def shorten_error(error: AsterismError) -> None:
     """Leave out the middle of a reason that repeats a very long argument."""
     over = len(error.message) - _MAX_MESSAGE_LENGTH
     if over > 0:
