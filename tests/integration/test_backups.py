@@ -1,7 +1,8 @@
 """Backups: made while turns run, whole or not at all, refused when they were changed, restored."""
 
 # Scheduled backups are looked for at once where the settings change; tests say that they did.
-# pyright: reportPrivateUsage=false
+# apsw does not say what its methods return.
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false
 
 import asyncio
 import contextlib

@@ -91,8 +91,8 @@ _RETAIN_EVERY = 3_600.0
 class HomeStatus:
     """How a home is doing."""
 
-    pid: int
-    """The process that has it open."""
+    pid: int | None
+    """The process that has it open; None for whoever has not the machine it runs on."""
     version: str
     started_at_ms: int
     """When that process opened it."""
@@ -351,6 +351,11 @@ class Home:
         is_free = limits is None or (limits.acts is None and limits.agents is None)
         return self._session.is_owner and is_free
 
+    @property
+    def owns_machine(self) -> bool:
+        """Whether it is for the owner of the machine, who may know its paths and processes."""
+        return self._session.owns_machine
+
     async def counts(self) -> tuple[int, int]:
         """Return how many agents there are, and how many messages wait."""
         session = self._session
@@ -372,7 +377,7 @@ class Home:
         engine = self._engine
         agents, _ = await self.counts()
         return HomeStatus(
-            os.getpid(),
+            os.getpid() if self.owns_machine else None,
             __version__,
             engine.opened_at_ms,
             engine.lanes is not None,

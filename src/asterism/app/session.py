@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import logging
 import math
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -176,6 +177,11 @@ class Session:
     def is_owner(self) -> bool:
         """Whether the owner acts, who may do everything."""
         return self.actor.kind == OWNER
+
+    @property
+    def owns_machine(self) -> bool:
+        """Whether the owner of the machine acts, who may know its paths and processes."""
+        return self.is_owner and not self.is_guest and self.only_agents is None
 
     @property
     def writes_as_owner(self) -> bool:
@@ -518,6 +524,8 @@ async def first_visible(
 
 C = TypeVar("C", bound=type[Any])
 
+_log = logging.getLogger(__name__)
+
 _MAX_MESSAGE_LENGTH = 4_000
 
 
@@ -558,8 +566,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
                     async for item in stream:
                         yield item
             except AsterismError as error:
-                shorten_error(error)
-                raise
+                raise _error_for(self._session, error)  # noqa: B904 - mostly the same one
 
         judged: Callable[..., Any] = streamed
     elif inspect.iscoroutinefunction(method):
@@ -573,8 +580,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
             try:
                 return await method(self, *args, **kwargs)
             except AsterismError as error:
-                shorten_error(error)
-                raise
+                raise _error_for(self._session, error)  # noqa: B904 - mostly the same one
 
         judged = awaited
     else:
@@ -586,12 +592,20 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
             try:
                 return method(self, *args, **kwargs)
             except AsterismError as error:
-                shorten_error(error)
-                raise
+                raise _error_for(self._session, error)  # noqa: B904 - mostly the same one
 
         judged = called
     setattr(judged, "verb", (act, verb))  # noqa: B010 - a function has no such attribute to a checker
     return judged
+
+
+def _error_for(session: Session, error: AsterismError) -> AsterismError:
+    """Return an error as whoever acts is told it."""
+    shorten_error(error)
+    if session.owns_machine or (told := error.for_others()) is error:
+        return error
+    _log.warning("%s", error.message)
+    return told
 
 
 def shorten_error(error: AsterismError) -> None:

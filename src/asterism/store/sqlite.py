@@ -674,10 +674,10 @@ def _version_of(raw: apsw.Connection) -> int:
     if not known:
         return 0
     rows = cast(
-        "list[tuple[int]]",
+        "list[tuple[object]]",
         raw.execute("SELECT COALESCE(MAX(version), 0) FROM schema_versions").fetchall(),
     )
-    version: object = rows[0][0]
+    version = rows[0][0]
     if not isinstance(version, int):
         raise StoreDamaged("The number of its schema is not a number.")
     return version
@@ -820,7 +820,8 @@ _SQL = re.compile(
 
 
 def _parts_of(raw: apsw.Connection) -> list[_Part]:
-    rows = raw.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+    rows = cast("list[Row]", raw.execute(query).fetchall())
     return [
         (str(kind), str(name), str(table), _SQL.sub(lambda part: part[1] or " ", str(sql)).strip())
         for kind, name, table, sql in rows
