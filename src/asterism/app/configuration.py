@@ -59,7 +59,7 @@ class Configuration:
                 file.write_text(text, "utf-8")
                 file.chmod(0o600)
                 try:
-                    load(Path(place), file, {})
+                    load(Path(place), file, {}, check=self._live.check)
                 except ConfigError as error:
                     shorten_error(error)
                     return ConfigCheck(valid=False, problems=(error.message,))

@@ -40,6 +40,7 @@ from asterism.app.engine import (
     forgets_again,
     make_toolbox,
     open_database,
+    plugin_check,
 )
 from asterism.app.listener import Listener
 from asterism.app.session import Session, verbs
@@ -609,7 +610,12 @@ class Asterism(Home):
         variables = os.environ if environ is None else environ
         place = data_directory(Path(data) if data is not None else None, variables)
         live = LiveSettings(
-            place, Path(config) if config else None, variables, settings, on_problem=on_problem
+            place,
+            Path(config) if config else None,
+            variables,
+            settings,
+            on_problem=on_problem,
+            check=plugin_check(channels or {}, models or {}, plugins or {}),
         )
         toolbox = make_toolbox(live.current, place, tools)
         listens = database is None and not readonly
@@ -727,6 +733,8 @@ class Asterism(Home):
                 return
             if engine.server is not None and engine.server.lanes is None:
                 return  # where the server takes no turns, none are taken
+            for name in engine.channels.names():
+                engine.channels.get(name)  # one that cannot be made is told now, not for ever after
             if engine.settings.mcp:
                 engine.mcp.start(connect=True)
             begin_spans(engine.telemetry, self.settings)
