@@ -80,7 +80,8 @@ class RemoteAgent(AgentRecord):
 class Hello:
     """What a process that has a home open says of itself."""
 
-    pid: int
+    pid: int | None
+    """Its process; None over HTTP, unless the machine is the caller's."""
     zone: str | None
     """The time zone of the configuration, if it has one."""
     config: str

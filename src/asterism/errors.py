@@ -84,6 +84,10 @@ class AsterismError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def for_others(self) -> AsterismError:
+        """Return the error for whoever has not the machine that it is about."""
+        return self
+
 
 class ConfigError(AsterismError):
     """The configuration cannot be used."""
@@ -160,6 +164,10 @@ class StoreError(AsterismError):
 
     code = "store"
 
+    def for_others(self) -> AsterismError:
+        """Return the error without paths and addresses."""
+        return _without_places(self)
+
 
 class StoreInUse(StoreError):
     """Another process holds the data directory."""
@@ -183,6 +191,10 @@ class StoreTooNew(StoreError):
     """Written by a later release."""
 
     code = "store.too-new"
+
+    def for_others(self) -> AsterismError:
+        """Return the error as it is: it is about a backup."""
+        return self
 
 
 class StoreTooOld(StoreError):
@@ -295,6 +307,10 @@ class SecretError(AsterismError):
 
     code = "secret"
 
+    def for_others(self) -> AsterismError:
+        """Return the error without the place of the master key."""
+        return _without_places(self)
+
 
 class SecretUnreadable(SecretError):
     """A stored key is damaged in the store; the others are not affected."""
@@ -364,3 +380,11 @@ class LaneLost(AsterismError):
     """Another worker has taken over this agent's lane; work that started here is discarded."""
 
     code = "lane.lost"
+
+
+def _without_places(error: StoreError | SecretError) -> AsterismError:
+    what = (type(error).__doc__ or "").strip().partition("\n")[0]
+    return type(error)(
+        f"{what} Whoever runs the server finds more in its log. What was confirmed before is safe, "
+        "and this was not done."
+    )

@@ -157,6 +157,10 @@ def test_a_channel_that_cannot_work(asterism: Command):
     asterism.configure('[channels.home]\ntype = "webhook"\nurl = "nonsense"\n')
     found = findings(asterism, code=1)
     assert "channels.home.url" in found["channel"]["text"]
+    asterism.configure('[channels.home]\ntype = "discord"\n')
+    found = findings(asterism, code=1)
+    assert 'channels.home.type names "discord"' in found["configuration"]["text"]
+    assert asterism.run("serve", "--port", "0").returncode == 1
 
 
 def test_a_damaged_database(asterism: Command):

@@ -1,7 +1,8 @@
 """Backups: made while turns run, whole or not at all, refused when they were changed, restored."""
 
 # Scheduled backups are looked for at once where the settings change; tests say that they did.
-# pyright: reportPrivateUsage=false
+# apsw does not say what its methods return.
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false
 
 import asyncio
 import contextlib
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import apsw
 import orjson
 import psycopg
 import pytest
@@ -49,6 +51,7 @@ from asterism.errors import (
     Conflict,
     InvalidInput,
     PassphraseWrong,
+    StoreDamaged,
     StoreFull,
     StoreInUse,
     StoreMissing,
@@ -61,7 +64,7 @@ from asterism.store.database import Database, load_migrations
 from asterism.store.events import Event, append, home_chain
 from asterism.store.forgetting import DATA_FILES
 from asterism.store.postgres import open_postgres
-from asterism.store.sqlite import RESTORING, open_sqlite
+from asterism.store.sqlite import RESTORING, open_sqlite, refuse_foreign_schema
 from asterism.testing.clock import ManualClock
 from asterism.testing.postgres import postgres_server
 from asterism.testing.scripted import ScriptedModel
@@ -685,6 +688,107 @@ async def test_a_changed_audit_log_is_not_restored_unasked(tmp_path: Path):
         await restore_backup(made.path, tmp_path / "other", environ={})
     restored = await restore_backup(made.path, tmp_path / "other", despite_flaws=True, environ={})
     assert restored.report.problems == report.problems
+
+
+LATEST = load_migrations()[-1].number
+FOREIGN = {
+    "a trigger": "CREATE TRIGGER stays AFTER UPDATE ON tokens BEGIN UPDATE tokens SET"
+    " revoked_at = NULL WHERE id = new.id; END",
+    "a trigger of a usual name": "CREATE TRIGGER sqlite AFTER INSERT ON inbox BEGIN SELECT 1; END",
+    "a view": "CREATE VIEW agents_of AS SELECT * FROM agents",
+    "a view for a table": "ALTER TABLE tokens RENAME TO hidden;"
+    " CREATE VIEW tokens AS SELECT * FROM hidden",
+    "an endless view": "ALTER TABLE schema_versions RENAME TO hidden;"
+    " CREATE VIEW schema_versions AS WITH RECURSIVE"
+    " n(version) AS (SELECT 1 UNION ALL SELECT version + 1 FROM n)"
+    " SELECT version, 0 AS applied_at FROM n",
+    "a table": "CREATE TABLE more (a TEXT)",
+    "a virtual table": "CREATE VIRTUAL TABLE more USING fts5(a)",
+    "a column": "ALTER TABLE tokens ADD COLUMN more TEXT",
+    "a generated column": "ALTER TABLE tokens ADD COLUMN more TEXT AS (hex(id))",
+    "an index": "CREATE UNIQUE INDEX one ON events (chain)",
+    "no index": "DROP INDEX agents_name",
+    "another index": "DROP INDEX agents_name; CREATE INDEX agents_name ON agents (name)",
+    "no table": "DROP TABLE halts",
+    "no column": "ALTER TABLE agents DROP COLUMN facts_upto",
+    "another name": "ALTER TABLE agents RENAME COLUMN facts_upto TO facts_until",
+    "another number": "UPDATE schema_versions SET version = 'x' WHERE version = 20",
+    "a part twice": "PRAGMA writable_schema=ON; INSERT INTO sqlite_schema SELECT * FROM"
+    " sqlite_schema WHERE name = 'agents_name'",
+    "another default": "PRAGMA writable_schema=ON; UPDATE sqlite_schema SET sql ="
+    " replace(sql, 'DEFAULT 1', 'DEFAULT 2') WHERE name = 'agents'",
+    "a rule for clashes": "PRAGMA writable_schema=ON; UPDATE sqlite_schema SET sql ="
+    " replace(sql, 'PRIMARY KEY,', 'PRIMARY KEY ON CONFLICT IGNORE,') WHERE name = 'agents'",
+}
+
+
+@pytest.mark.promise("X1")
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("change", FOREIGN)
+async def test_a_schema_of_somebody_else_is_refused(change: str, older: bool, tmp_path: Path):
+    """A trigger would give a revoked token back; what is verified has the schema of a release."""
+    migrations = load_migrations()[: -1 if older else None]
+    database = await open_sqlite(tmp_path / "data", migrations=migrations)
+    await leave_something(database)
+    await database.close()
+    copy = tmp_path / "data" / "asterism.db"
+    raw = apsw.Connection(str(copy))
+    raw.execute(FOREIGN[change])
+    raw.execute("PRAGMA journal_mode=DELETE")
+    raw.close()
+    body = copy.read_bytes()
+    file = crafted(tmp_path / "made", {"database/asterism.db": body}, schema=migrations[-1].number)
+    for made in (file, copy):
+        async with asyncio.timeout(30):
+            with pytest.raises(BackupDamaged, match="cannot be used"):
+                await verify_backup(made)
+            with pytest.raises(BackupDamaged, match="cannot be used"):
+                await restore_backup(made, tmp_path / "other", environ={})
+    assert not (tmp_path / "other" / "asterism.db").exists()
+
+
+async def test_a_difference_of_schemas_is_named(tmp_path: Path):
+    for change, told in (
+        ("a trigger", "the trigger 'stays' does not belong to it"),
+        ("a column", "the table 'tokens' is another one"),
+        ("no index", "the index 'agents_name' is missing"),
+    ):
+        database = await open_sqlite(tmp_path / change)
+        await database.close()
+        refuse_foreign_schema(tmp_path / change / "asterism.db", load_migrations())
+        raw = apsw.Connection(str(tmp_path / change / "asterism.db"))
+        raw.execute(FOREIGN[change])
+        raw.close()
+        with pytest.raises(StoreDamaged, match=f"{told}, as of schema {LATEST}"):
+            refuse_foreign_schema(tmp_path / change / "asterism.db", load_migrations())
+
+
+@pytest.mark.postgres
+@pytest.mark.promise("X1")
+@pytest.mark.parametrize("change", ["a table", "no table", "a column", "no column", "a schema"])
+async def test_tables_of_somebody_else_are_refused(change: str, tmp_path: Path):
+    with postgres_server().database(empty=True) as url:
+        database = await open_postgres(url)
+        await leave_something(database)
+        (tmp_path / "copy").mkdir()
+        names = await database.snapshot(tmp_path / "copy")
+        await database.close()
+    tables = {f"database/{name}": (tmp_path / "copy" / name).read_bytes() for name in names}
+    whole = crafted(tmp_path / "made", tables, engine="postgresql")
+    assert (await verify_backup(whole)).contents["events"] == 1
+    match change:
+        case "a table":
+            tables["database/more.copy"] = b"a\n1\n"
+        case "no table":
+            del tables["database/halts.copy"]
+        case "a column":
+            tables["database/halts.copy"] = b"more\t" + tables["database/halts.copy"]
+        case "no column":
+            tables["database/halts.copy"] = b"constellation\n"
+        case _:
+            tables["database/schema_versions.copy"] = b"version\tapplied_at\n15\t0\n"
+    with pytest.raises(BackupDamaged, match="cannot be used"):
+        await verify_backup(crafted(tmp_path / "made", tables, engine="postgresql"))
 
 
 # -- making one ------------------------------------------------------------------------------------

@@ -224,4 +224,4 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, error: AsterismErr
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": error.code})
         return
     own = scope.get("state", {}).get("request_id", "")
-    await problem_answer(error, own)(scope, receive, send)
+    await problem_answer(error.for_others(), own)(scope, receive, send)

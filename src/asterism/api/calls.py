@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from asterism.api.endpoints import EventStream, problem_answer, read_body
-from asterism.app.listener import VerbCalls, callback_line, check_call_version
-from asterism.errors import AsterismError, BadRequest, NotAllowed
+from asterism.app.listener import VerbCalls, callback_line
+from asterism.errors import AsterismError, BadRequest, NotAllowed, OtherVersion
+from asterism.version import __version__
 from asterism.wire import BadFrame, from_line, to_line
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ def call_route() -> Callable[[Request], Any]:
                 called = from_line(await read_body(request, MAX_CALL))
             except BadFrame as error:
                 raise BadRequest(f"This is not a call: {error}. Nothing was changed.") from None
-            check_call_version(called)
+            _check_version(called)
         except AsterismError as error:
             return problem_answer(error, getattr(request.state, "request_id", ""))
-        verbs = VerbCalls(_CallersHome(home, request.state.home))
+        caller: Home = request.state.home
+        verbs = VerbCalls(_CallersHome(home, caller), traces=caller.owns_machine)
         return EventStream(_lines(verbs, called, _QueueFrames()), 200, _HEADERS)
 
     return answer
@@ -61,11 +63,24 @@ class _CallersHome:
 
     def __init__(self, home: Asterism, caller: Home) -> None:
         self._home = home
+        self._owns_machine = caller.owns_machine
         self.find_verb = caller.find_verb
 
     async def greet(self, *, work: bool) -> dict[str, Any]:
         """Return what clients must know; with `work`, turns are taken from now on."""
-        return await self._home.greet(work=work)
+        greeting = await self._home.greet(work=work)
+        if not self._owns_machine:
+            greeting |= {"pid": None, "config": ""}
+        return greeting
+
+
+def _check_version(called: Mapping[str, Any]) -> None:
+    """Raise `OtherVersion` if a call comes from another release."""
+    if (version := called.get("version")) != __version__:
+        raise OtherVersion(
+            f"The server runs asterism {__version__}, and this is asterism {str(version)[:40]}. "
+            "Use the release of the server. Nothing was changed."
+        )
 
 
 _HEADERS = {"content-type": "application/x-ndjson", "x-accel-buffering": "no"}

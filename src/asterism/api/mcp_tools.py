@@ -637,7 +637,7 @@ def _read_object(text: str) -> dict[str, Any]:
     """Return the arguments of a call; what is not an object is shown as it is written."""
     try:
         read = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         read = text
     return cast("dict[str, Any]", read) if isinstance(read, dict) else {"arguments": read}
 

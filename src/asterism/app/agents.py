@@ -793,7 +793,8 @@ class Agents:
                 return
             live = await load(engine.database, agent.id, None, engine.settings.zone_name)
             tokens = engine.settings.context.tokens
-            await enter(live, OWNER_ALONE, tokens, engine.clock())
+            participants = await engine.database.read(self._session.participants)
+            await enter(live, participants, tokens, engine.clock())
             tools = engine.toolbox.wire(agent.tools, compact=link.profile.compact)
             request = ModelRequest(
                 model=link.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -170,7 +171,7 @@ class Archive:
             await note(tx, session, kind, by=by, agent_id=owner.id, what=written.passage.id)
             return written
 
-        return await session.database.write(work)
+        return self._answer(await session.database.write(work))
 
     async def _contradicted(self, ask: Ask, agent: AgentRecord, text: str) -> frozenset[str]:
         """Return the passages that a model finds contradicted by a new text.
@@ -292,7 +293,14 @@ class Archive:
             assert written is not None
             return written
 
-        return await session.database.write(work)
+        return self._answer(await session.database.write(work))
+
+    def _answer(self, written: Written) -> Written:
+        """Return what whoever has written is told; those who may not read, without any texts."""
+        if self._session.may(Act.READ, "passage.get"):
+            return written
+        passage = replace(written.passage, text="", metadata={}, tags=())
+        return replace(written, passage=passage, note="", quoted=())
 
     async def search(self, agent: AgentRecord | str, query: AnyText, **filters: Any) -> list[Hit]:
         """Return the hits of `Asterism.search`, which has the same filters."""

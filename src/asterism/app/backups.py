@@ -60,7 +60,13 @@ from asterism.store import agents, events
 from asterism.store.database import TABLE_SUFFIX, Connection, Database, load_migrations
 from asterism.store.forgetting import DATA_FILES
 from asterism.store.sqlite import FILE as DATABASE
-from asterism.store.sqlite import load_tables, open_sqlite, read_file, version_of_file
+from asterism.store.sqlite import (
+    load_tables,
+    open_sqlite,
+    read_file,
+    refuse_foreign_schema,
+    version_of_file,
+)
 from asterism.times import Moment, to_datetime
 from asterism.turns.lanes import Pump
 from asterism.types.agents import new_id
@@ -697,6 +703,7 @@ async def inspect_backup(file: Path, place: Path, manifest: Manifest) -> BackupR
             await asyncio.to_thread(load_tables, place, check, manifest.schema, migrations)
             opened = check
         else:
+            await asyncio.to_thread(refuse_foreign_schema, place / DATABASE, migrations)
             schema = await asyncio.to_thread(version_of_file, place / DATABASE)
             if schema != manifest.schema:
                 raise damaged(file.name, f"its database has schema {schema}")
@@ -729,10 +736,12 @@ def is_copy(file: Path) -> bool:
 
 async def inspect_copy(file: Path, place: Path) -> BackupReport:
     """Put the copy of a database into a directory, check all of it, and say what is in it."""
-    latest = load_migrations()[-1].number
+    migrations = load_migrations()
+    latest = migrations[-1].number
     check = place / "check"
     check.mkdir(mode=0o700)
     try:
+        await asyncio.to_thread(refuse_foreign_schema, file, migrations)
         schema = await asyncio.to_thread(version_of_file, file)
         if schema > latest:
             raise StoreTooNew(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -158,7 +159,11 @@ class Blocks:
                 await self._note(tx, event, block, owner_id, by, details)
             return block
 
-        return await session.database.write(work)
+        return self._answer(await session.database.write(work))
+
+    def _answer(self, block: Block) -> Block:
+        """Return a block as whoever has written it is shown it; without its text to non-readers."""
+        return block if self._session.may(Act.READ, "block.get") else replace(block, text="")
 
     async def _note(
         self,
@@ -223,7 +228,7 @@ class Blocks:
                 return await undo.revert_edit(tx, writer, seen.block.id, write.edit)
             return await gate.write(tx, writer, seen.block.id, write)
 
-        return await session.database.write(work)
+        return self._answer(await session.database.write(work))
 
     async def _writable(
         self, tx: Connection, agent_id: str | None, label: str, version: int | None

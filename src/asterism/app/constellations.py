@@ -134,14 +134,14 @@ class ConstellationSettings(LiveSettings):
         self._server = server
         # What is set by variables of the server is set for the server.
         plain = {key: value for key, value in environ.items() if not key.startswith("ASTERISM_")}
-        super().__init__(place, None, plain, {"constellation": name})
+        super().__init__(place, None, plain, {"constellation": name}, check=server.check)
         server.subscribe(lambda _, __: self._follow())
 
     def _follow(self) -> None:
         self.reload()
 
     def _load(self) -> Settings:
-        own = load(self._data, self._named, self._environ, self._overrides)
+        own = load(self._data, self._named, self._environ, self._overrides, check=self.check)
         server = self._server.current
         taken = {
             name: getattr(server, name)

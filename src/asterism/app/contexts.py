@@ -146,17 +146,19 @@ class Contexts:
         return port if isinstance(port, Describes) else None
 
     async def compact(self, agent: AgentRecord | str) -> CompactionResult:
-        """Compact the older half of an agent's context into a summary; the originals stay."""
+        """Compact the older half of a conversation into a summary; the originals stay.
+
+        It is the actor's own conversation with the agent: that of the owner for whoever sees all.
+        Whoever may not read is answered without the text of the summary.
+        """
         # It takes 20 ms to import, and whoever only looks at a context needs none of it.
         from asterism.turns.compaction import compact
 
         session, services = self._session, self._services
         record = await session.agent(agent)
-        zone = services.settings.current.zone_name
-        live = await load(session.database, record.id, None, zone)
-        await enter(live, OWNER_ALONE, services.settings.current.context.tokens, services.clock())
+        live = await self._enter_own(record)
         key = f"{new_id('turn')}/compact"
-        async with reservations_for(services, record, key) as reservations:
+        async with reservations_for(services, record, key, session.payer) as reservations:
             compacted = await compact(
                 services,
                 live,
@@ -173,13 +175,15 @@ class Contexts:
                 "its context. Nothing was changed."
             )
         session.drop(record.id)
-        return compacted
+        if session.may(Act.READ, "context.compact"):
+            return compacted
+        return replace(compacted, summary=replace(compacted.summary, text=""))
 
     async def restart(self, agent: AgentRecord | str) -> Summary:
-        """Begin an agent's conversation with its owner anew; what it remembers stays.
+        """Begin the actor's own conversation with an agent anew; what the agent remembers stays.
 
-        Earlier messages leave the context. They stay in the journal, and search finds them. Turns
-        that have not ended go on with what they need of it.
+        For whoever sees all it is that of the owner. Earlier messages leave the context. They stay
+        in the journal, and search finds them. Turns that have not ended go on with what they need.
 
         Returns:
             What stands in their place: it counts them, and says nothing of what they said.
@@ -188,9 +192,7 @@ class Contexts:
 
         session, services = self._session, self._services
         record = await session.agent(agent)
-        zone = services.settings.current.zone_name
-        live = await load(session.database, record.id, None, zone)
-        await enter(live, OWNER_ALONE, services.settings.current.context.tokens, services.clock())
+        live = await self._enter_own(record)
 
         async def leave_event(tx: Connection, summary: Summary) -> None:
             kind, count = "context.restarted", summary.messages
@@ -206,6 +208,14 @@ class Contexts:
             )
         session.drop(record.id)
         return summary
+
+    async def _enter_own(self, record: AgentRecord) -> LiveAgent:
+        """Return an agent in the conversation that is the actor's to change."""
+        session, settings = self._session, self._services.settings.current
+        live = await load(session.database, record.id, None, settings.zone_name)
+        participants = await session.database.read(session.participants)
+        await enter(live, participants, settings.context.tokens, self._services.clock())
+        return live
 
     async def _participants(self, present: Sequence[str]) -> Participants:
         if not present:
@@ -233,8 +243,13 @@ def tell_log(kind: str, text: str) -> None:
     _log.warning("%s: %s", kind, text)
 
 
-async def ask_outside_turn(services: TurnServices, agent: AgentRecord, text: str, key: str) -> str:
-    """Return a short answer of an agent's model; raise `ModelError` or `BudgetReached`."""
+async def ask_outside_turn(
+    services: TurnServices, agent: AgentRecord, text: str, key: str, person: str | None
+) -> str:
+    """Return a short answer of an agent's model; raise `ModelError` or `BudgetReached`.
+
+    It counts for the person who asks for it; None: the owner.
+    """
 
     def compose(model: str, profile: Profile, too_long: int) -> ModelRequest:
         del profile, too_long
@@ -249,7 +264,7 @@ async def ask_outside_turn(services: TurnServices, agent: AgentRecord, text: str
             max_output=_SHORT,
         )
 
-    async with reservations_for(services, agent, key) as reservations:
+    async with reservations_for(services, agent, key, person) as reservations:
         question = ModelQuestion(
             services.models.chain(agent.model), compose, reservations, tell_log
         )

@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,8 @@ from asterism.app.keys import KeyRing, Secret, key_of, key_of_setting
 from asterism.app.session import Session
 from asterism.app.tools import OfferedTools, Workshop
 from asterism.config import LiveSettings, Settings
+from asterism.config.load import Check
+from asterism.config.parse import Key, printable
 from asterism.errors import AsterismError, ConfigError, NotFound
 from asterism.gate import policies_of
 from asterism.groups.runner import GroupPump, GroupRunner
@@ -52,11 +54,11 @@ from asterism.tools.builtin.meta import add_more_tool, add_plan_tool
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.approvals import ApprovalQueue
 from asterism.turns.lanes import Indexing, Lanes, LocalLanes, OutboxPump, SchedulePump
-from asterism.turns.pipeline import Pipeline
+from asterism.turns.pipeline import KINDS, Pipeline
 from asterism.turns.runtime import Hub, Runtime
 from asterism.turns.spending import Prices, Spending
 from asterism.turns.turn import TurnServices
-from asterism.types.agents import Participants, Trust, json_blob
+from asterism.types.agents import Participants, Trust, chain_of, json_blob
 from asterism.types.memory import TOMBSTONES
 from asterism.types.search import Query, SearchResult
 from asterism.types.turns import Delivery, InboxItem
@@ -376,6 +378,73 @@ class ChannelRegistry:
                 await channel.close()
 
 
+def plugin_check(
+    channels: Container[str], models: Container[str], plugged: Mapping[str, Container[str]]
+) -> Check:
+    """Return what finds plugins that settings name and that are neither installed nor given.
+
+    Args:
+        channels: The names of channels that were given.
+        models: The vendors whose models were given.
+        plugged: The names of plugins of the pipeline that were given, by their kinds.
+    """
+
+    def check(settings: Settings) -> list[tuple[Key, str]]:
+        named: list[tuple[Key, str, str]] = [
+            (("channels", name, "type"), "channels", channel.type)
+            for name, channel in settings.channels.items()
+            if name not in channels
+        ]
+        named += [
+            (("models", vendor, "api"), "models", own.api)
+            for vendor, own in settings.models.items()
+            if own.api is not None and vendor not in models
+        ]
+        pipelines: list[tuple[Key, Any]] = [(("pipeline",), settings.pipeline)]
+        pipelines += [
+            (("agents", name, "pipeline"), own.pipeline) for name, own in settings.agents.items()
+        ]
+        named += [
+            ((*key, kind), kind, name)
+            for key, pipeline in pipelines
+            for kind in KINDS
+            for name in getattr(pipeline, kind) or ()
+            if name not in plugged.get(kind, ())
+        ]
+        problems = [
+            (key, _not_installed(kind, name))
+            for key, kind, name in named
+            if name not in plugins.names(kind)
+        ]
+        for model in chain_of(settings.model) if settings.model else ():
+            vendor = model.partition(":")[0]
+            if vendor not in models and (problem := _unknown_vendor(settings, vendor)):
+                problems.append((("model",), f"names {problem}"))
+        return problems
+
+    return check
+
+
+def _unknown_vendor(settings: Settings, vendor: str) -> str:
+    """Say that nobody knows how to ask a vendor; nothing if somebody does."""
+    known = plugins.names("models")
+    if settings.api_of(vendor, known) in known:
+        return ""
+    there = ", ".join(sorted({*known, *settings.models}))
+    return (
+        f"the vendor {vendor!r}, which is not known. Known: {there}. Add a table "
+        f"[models.{vendor}] with its base_url to asterism.toml."
+    )
+
+
+def _not_installed(kind: str, name: str) -> str:
+    known = ", ".join(plugins.names(kind)) or "none"
+    return (
+        f'names "{printable(name)}", which is not a plugin for {kind} that is installed. '
+        f"Installed: {known}. Install the plugin with pip, or take the name out."
+    )
+
+
 def forgets_again(data: Path) -> bool:
     """Tell whether something was forgotten, which an older copy of the database may bring back."""
     return (data / TOMBSTONES).exists()
@@ -391,12 +460,8 @@ def make_model(
     vendor = model.partition(":")[0]
     known = plugins.names("models")
     api = settings.api_of(vendor, known)
-    if api not in known:
-        there = ", ".join(sorted({*known, *settings.models}))
-        raise ConfigError(
-            f"The model {model!r} names the vendor {vendor!r}, which is not known. Known: "
-            f"{there}. Add a table [models.{vendor}] with its base_url to asterism.toml."
-        )
+    if problem := _unknown_vendor(settings, vendor):
+        raise ConfigError(f"The model {model!r} names {problem}")
     configured = settings.vendor(vendor)
     options = configured.model_dump(exclude={"api"})
     options["key"] = key_of(settings, vendor, secret, os.environ)

@@ -40,6 +40,7 @@ from asterism.app.engine import (
     forgets_again,
     make_toolbox,
     open_database,
+    plugin_check,
 )
 from asterism.app.listener import Listener
 from asterism.app.session import Session, verbs
@@ -47,7 +48,7 @@ from asterism.app.spending import SpendingReports, presume_orphans
 from asterism.app.tools import Workshop
 from asterism.app.turns import Notices, Outbox, Schedules, Turns, visible_inbox
 from asterism.config import LiveSettings, Settings, data_directory
-from asterism.errors import AsterismError, InvalidInput, NotAllowed
+from asterism.errors import AsterismError, InvalidInput
 from asterism.permissions import Act, Actor, LiveAuthority
 from asterism.ports import Answering, Channel, Clock, Model
 from asterism.private import make_directory
@@ -91,8 +92,8 @@ _RETAIN_EVERY = 3_600.0
 class HomeStatus:
     """How a home is doing."""
 
-    pid: int
-    """The process that has it open."""
+    pid: int | None
+    """The process that has it open; None for whoever has not the machine it runs on."""
     version: str
     started_at_ms: int
     """When that process opened it."""
@@ -217,7 +218,10 @@ class Home:
         from asterism.app.contexts import ask_outside_turn
 
         async def ask(agent: AgentRecord, text: str) -> str:
-            return await ask_outside_turn(self._engine.services, agent, text, new_id("aside"))
+            payer = self._session.payer
+            return await ask_outside_turn(
+                self._engine.services, agent, text, new_id("aside"), payer
+            )
 
         return Archive(
             self._session,
@@ -327,12 +331,7 @@ class Home:
     def may_use(self, name: str) -> bool:
         """Tell whether whoever has this home may use a verb; nothing is noted if not."""
         noun, _, verb = name.partition(".")
-        act, told = getattr(getattr(self, noun), verb).verb
-        try:
-            self._session.check(act, told, told.partition(".")[0])
-        except NotAllowed:
-            return False
-        return True
+        return self._session.may(*getattr(getattr(self, noun), verb).verb)
 
     def find_verb(self, name: str) -> Callable[..., Any] | None:
         """Return a verb by its name, such as `agents.list`, if the class of its noun has it."""
@@ -352,6 +351,11 @@ class Home:
         limits = self._session.limits
         is_free = limits is None or (limits.acts is None and limits.agents is None)
         return self._session.is_owner and is_free
+
+    @property
+    def owns_machine(self) -> bool:
+        """Whether it is for the owner of the machine, who may know its paths and processes."""
+        return self._session.owns_machine
 
     async def counts(self) -> tuple[int, int]:
         """Return how many agents there are, and how many messages wait."""
@@ -374,7 +378,7 @@ class Home:
         engine = self._engine
         agents, _ = await self.counts()
         return HomeStatus(
-            os.getpid(),
+            os.getpid() if self.owns_machine else None,
             __version__,
             engine.opened_at_ms,
             engine.lanes is not None,
@@ -606,7 +610,12 @@ class Asterism(Home):
         variables = os.environ if environ is None else environ
         place = data_directory(Path(data) if data is not None else None, variables)
         live = LiveSettings(
-            place, Path(config) if config else None, variables, settings, on_problem=on_problem
+            place,
+            Path(config) if config else None,
+            variables,
+            settings,
+            on_problem=on_problem,
+            check=plugin_check(channels or {}, models or {}, plugins or {}),
         )
         toolbox = make_toolbox(live.current, place, tools)
         listens = database is None and not readonly
@@ -724,6 +733,8 @@ class Asterism(Home):
                 return
             if engine.server is not None and engine.server.lanes is None:
                 return  # where the server takes no turns, none are taken
+            for name in engine.channels.names():
+                engine.channels.get(name)  # one that cannot be made is told now, not for ever after
             if engine.settings.mcp:
                 engine.mcp.start(connect=True)
             begin_spans(engine.telemetry, self.settings)

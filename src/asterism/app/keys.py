@@ -362,10 +362,16 @@ class Keys:
                 row.created_at,
                 self._ring.used_at(row),
                 tuple(uses.get(row.name, ())),
-                problem.message if (problem := self._ring.problem(row.name)) is not None else None,
+                self._described(self._ring.problem(row.name)),
             )
             for row in rows
         ]
+
+    def _described(self, problem: AsterismError | None) -> str | None:
+        """Return what hinders a key, as whoever acts is told it."""
+        if problem is not None and not self._session.owns_machine:
+            problem = problem.for_others()
+        return problem.message if problem is not None else None
 
     async def remove(self, name: str, *, by: str = "api") -> None:
         """Remove a key; this process still redacts its value in all texts."""
@@ -410,7 +416,9 @@ class Keys:
         return await self._session.database.write(work)
 
     def place(self) -> str:
-        """Return where the master key is, in words."""
+        """Return where the master key is, in words; not the path, unless the machine is theirs."""
+        if not self._session.owns_machine:
+            return "the machine of the server"
         return self._ring.key_store.place
 
 

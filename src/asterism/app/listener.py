@@ -159,12 +159,16 @@ class Frames(Protocol):
         ...
 
 
+_FAULT = "Something went wrong that should not. The log of the server has it."
+
+
 class VerbCalls:
     """Calls the verbs of a home by their names, for other processes."""
 
-    def __init__(self, home: Listening) -> None:
-        """Call the verbs of this home."""
+    def __init__(self, home: Listening, *, traces: bool = True) -> None:
+        """Call the verbs of this home; with `traces`, faults of ours are told with their traces."""
         self._home = home
+        self._traces = traces
 
     async def answer(self, request: Mapping[str, Any], frames: Frames) -> None:
         """Do what a request asks for, and send what it yields and its result or its error."""
@@ -189,6 +193,8 @@ class VerbCalls:
             _log.exception("a call of another terminal failed")
             trace = "".join(traceback.format_exception(error))
             fault = {"kind": type(error).__name__, "message": str(error), "trace": trace}
+            if not self._traces:
+                fault = {"kind": "RuntimeError", "message": _FAULT, "trace": "not shown"}
             await frames.send({"fault": fault})
 
     async def _stream(self, items: AsyncGenerator[Any, None], frames: Frames) -> None:

@@ -87,6 +87,8 @@ class Memory:
 
     async def revert_turn(self, turn_id: str, *, reason: str = "", by: str = "api") -> TurnWrites:
         """Undo everything that a turn wrote to memory; later edits stay."""
+        # The answer says what was undone.
+        await self._session.allow(Act.READ, "memory.revert_turn", "memory", (turn_id,))
 
         async def work(tx: Connection) -> TurnWrites:
             if not await self._session.visible_turns(tx, [turn_id]):

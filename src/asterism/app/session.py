@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import logging
 import math
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -178,6 +179,11 @@ class Session:
         return self.actor.kind == OWNER
 
     @property
+    def owns_machine(self) -> bool:
+        """Whether the owner of the machine acts, who may know its paths and processes."""
+        return self.is_owner and not self.is_guest and self.only_agents is None
+
+    @property
     def writes_as_owner(self) -> bool:
         """Whether the owner writes: the owner acts, or a rule of the owner."""
         return self.actor.kind in (OWNER, SYSTEM)
@@ -303,6 +309,19 @@ class Session:
         verdict = decide(self.actor, act, Resource(noun, label, verb=verb), situation)
         if not isinstance(verdict, Allow):
             raise NotAllowed(f"{verdict.reason} Nothing was changed.")
+
+    def may(self, act: Act, verb: str) -> bool:
+        """Tell whether the actor may use a verb; nothing is noted if not."""
+        try:
+            self.check(act, verb, verb.partition(".")[0])
+        except NotAllowed:
+            return False
+        return True
+
+    @property
+    def payer(self) -> str | None:
+        """The id of the person whom model calls for a verb count for; None for the owner."""
+        return None if self.writes_as_owner else self.actor.id
 
     async def allow(self, act: Act, verb: str, noun: str, arguments: Sequence[Any] = ()) -> None:
         """Do as `check` does, and leave a refusal in the audit log."""
@@ -505,6 +524,8 @@ async def first_visible(
 
 C = TypeVar("C", bound=type[Any])
 
+_log = logging.getLogger(__name__)
+
 _MAX_MESSAGE_LENGTH = 4_000
 
 
@@ -545,8 +566,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
                     async for item in stream:
                         yield item
             except AsterismError as error:
-                _shorten(error)
-                raise
+                raise _error_for(self._session, error)  # noqa: B904 - mostly the same one
 
         judged: Callable[..., Any] = streamed
     elif inspect.iscoroutinefunction(method):
@@ -560,8 +580,7 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
             try:
                 return await method(self, *args, **kwargs)
             except AsterismError as error:
-                _shorten(error)
-                raise
+                raise _error_for(self._session, error)  # noqa: B904 - mostly the same one
 
         judged = awaited
     else:
@@ -573,15 +592,23 @@ def _judged(method: Callable[..., Any], act: Act, noun: str, name: str) -> Calla
             try:
                 return method(self, *args, **kwargs)
             except AsterismError as error:
-                _shorten(error)
-                raise
+                raise _error_for(self._session, error)  # noqa: B904 - mostly the same one
 
         judged = called
     setattr(judged, "verb", (act, verb))  # noqa: B010 - a function has no such attribute to a checker
     return judged
 
 
-def _shorten(error: AsterismError) -> None:
+def _error_for(session: Session, error: AsterismError) -> AsterismError:
+    """Return an error as whoever acts is told it."""
+    shorten_error(error)
+    if session.owns_machine or (told := error.for_others()) is error:
+        return error
+    _log.warning("%s", error.message)
+    return told
+
+
+def shorten_error(error: AsterismError) -> None:
     """Leave out the middle of a reason that repeats a very long argument."""
     over = len(error.message) - _MAX_MESSAGE_LENGTH
     if over > 0:

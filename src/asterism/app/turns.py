@@ -388,8 +388,7 @@ class Turns:
 
     def _check_may_name_files(self) -> None:
         """Raise `NotAllowed` unless the owner of the server acts, whose files they are."""
-        session = self._session
-        if session.is_guest or not session.is_owner or session.only_agents is not None:
+        if not self._session.owns_machine:
             raise NotAllowed(
                 "Only the owner of the server may name a tape, which is a file of the machine. "
                 "Replay the turn without one, from its recorded replies. Nothing was read."

@@ -163,14 +163,18 @@ def _access(place: Path) -> Iterator[CheckResult]:
 
 
 def _configuration(options: Options) -> tuple[Settings | None, CheckResult]:
+    from asterism.app.engine import plugin_check
     from asterism.config import config_file, load
 
     file = config_file(options.place, options.config, os.environ)
+    settings = None
     try:
+        # What names a plugin that is not installed can be looked at all the same.
         settings = load(options.place, options.config, os.environ)
+        load(options.place, options.config, os.environ, check=plugin_check({}, {}, {}))
     except AsterismError as error:
         remedy = f"Correct it in {file} or in the environment."
-        return None, CheckResult("configuration", BAD, error.message, remedy)
+        return settings, CheckResult("configuration", BAD, error.message, remedy)
     text = str(file) if file.exists() else f"{file} does not exist (optional): defaults are used."
     return settings, CheckResult("configuration", OK, text)
 

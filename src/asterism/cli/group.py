@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -371,10 +370,12 @@ def _options(values: Sequence[str] | None, file: Path | None) -> dict[str, Any] 
 
 
 def _read_file(path: Path) -> Mapping[str, Any]:
+    from asterism.config.parse import parse_toml
+
     raw = read_bytes(path.expanduser())
     try:
-        read: Any = orjson.loads(raw) if path.suffix == ".json" else tomllib.loads(raw.decode())
-    except (orjson.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        read: Any = orjson.loads(raw) if path.suffix == ".json" else parse_toml(raw.decode())
+    except ValueError as error:
         raise InvalidInput(f"{path} cannot be read: {error}. Nothing was changed.") from None
     if not isinstance(read, dict):
         raise InvalidInput(f"{path} does not hold a table of options. Nothing was changed.")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import date, time
 from functools import reduce
@@ -54,6 +54,10 @@ DOCUMENTS = ("authorizations", "contacts")
 _MAX_PROBLEMS = 20
 
 
+Check = Callable[["Settings"], Sequence[tuple[Key, str]]]
+"""Returns what is wrong with settings: the key of each, and a sentence about its value."""
+
+
 def config_file(data: Path, explicit: Path | None, environ: Mapping[str, str]) -> Path:
     """The file to read: `--config`, ASTERISM_CONFIG, or `asterism.toml` in the data directory."""
     return Path(explicit or environ.get("ASTERISM_CONFIG") or data / "asterism.toml").absolute()
@@ -66,11 +70,13 @@ def load(
     overrides: Mapping[str, object] | None = None,
     *,
     must_exist: bool = False,
+    check: Check | None = None,
 ) -> Settings:
     """Read every source, later ones winning: defaults, the file, the environment, overrides.
 
     Overrides are named as in the reference (`"limits.steps"`); None stands for not given.
-    A file that was named must exist, and so must any with `must_exist`.
+    A file that was named must exist, and so must any with `must_exist`. `check` returns what is
+    wrong with settings of which each is valid.
     Raises `ConfigError` with one line for each problem.
     """
     path = config_file(data, file, environ)
@@ -84,6 +90,8 @@ def load(
         _from_overrides(overrides or {}),
     ]
     settings = _validated(sources, environ)
+    if check is not None and (problems := check(settings)):
+        raise ConfigError(_place(problems, sources))
     modules = tuple(
         str(path.parent / module) if module.endswith(".py") else module
         for module in settings.tools.modules
@@ -247,6 +255,15 @@ def _is_model(kind: object) -> TypeGuard[type[BaseModel]]:
 def _without_none(annotation: object) -> object:
     kinds = get_args(annotation)
     return next(kind for kind in kinds if kind is not NoneType) if NoneType in kinds else annotation
+
+
+def _place(problems: Sequence[tuple[Key, str]], sources: list[_Source]) -> str:
+    lines: list[str] = []
+    for key, sentence in problems[:_MAX_PROBLEMS]:
+        source = sources[_origin(key, sources)]
+        place = source.place(key)[1]
+        lines.append(f"{place}: {source.call(key)} {sentence}" if place else sentence)
+    return "\n".join(lines)
 
 
 def _explain(error: ValidationError, sources: list[_Source]) -> str:
@@ -414,8 +431,20 @@ class LiveSettings:
         overrides: Mapping[str, object] | None = None,
         *,
         on_problem: Callable[[str], None] = _log.warning,
+        check: Check | None = None,
     ) -> None:
-        """Load for the first time; `on_problem` hears what a later reload cannot put in use."""
+        """Load for the first time.
+
+        Args:
+            data: The data directory.
+            file: The file, if one is named.
+            environ: The environment.
+            overrides: Settings that win over the others.
+            on_problem: Hears what a later reload cannot put in use.
+            check: Returns what is wrong with settings of which each is valid.
+        """
+        self.check = check
+        """What every load is checked with."""
         self._data = data
         self._named = file
         self._environ = environ
@@ -484,6 +513,7 @@ class LiveSettings:
             self._environ,
             self._overrides,
             must_exist=self._must_exist,
+            check=self.check,
         )
         # A file that was there once must not turn into defaults when it is gone.
         self._must_exist = self._must_exist or self.file.exists()

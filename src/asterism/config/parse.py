@@ -17,6 +17,8 @@ Key = tuple[str | int, ...]
 """Where a value stands: `("tools", "modules", 0)`."""
 
 MAX_DEPTH = 32
+MAX_KEY_PARTS = 16
+"""The most parts of a key, joined by dots: what reading takes grows with their square."""
 _MAX_BYTES = 1_000_000
 
 _EXPLANATIONS = {
@@ -82,6 +84,64 @@ def refuse_depth(value: object, place: str) -> None:
     )
 
 
+_TEXTS = re.compile(
+    r'"""(?:[^"\\]|\\(?:.|\Z)|"(?!""))*+(?:"{3,5}|\Z)'
+    r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"
+    r'|"(?:[^"\\\n]|\\(?:.|\Z))*+"?'
+    r"|'[^'\n]*+'?"
+    r"|\#[^\n]*+",
+    re.DOTALL,
+)
+"""Texts and comments. One that is not closed ends where a parser of TOML refuses it, or later."""
+_BETWEEN_KEYS = re.compile(r"[^\w.\- \t]+")
+_BRACKETS = re.compile(r"[\[\]{}]")
+
+
+class TooDeep(ValueError):
+    """A text is TOML that nests too deeply to be read."""
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML that anybody may have written; raise `ValueError` if that cannot be done.
+
+    What would take memory or time beyond measure is refused before it is parsed.
+    """
+    _refuse_deep(_TEXTS.sub(_without_words, text))
+    try:
+        return tomllib.loads(text)
+    except (RecursionError, MemoryError):
+        raise TooDeep("is nested too deeply or too large; use fewer levels") from None
+
+
+def count_values(text: str) -> int:
+    """Return about how many keys and values TOML has, without parsing it."""
+    bare = _TEXTS.sub(_without_words, text)
+    return sum(map(bare.count, "=.,[{"))
+
+
+def _refuse_deep(bare: str) -> None:
+    for key in _BETWEEN_KEYS.split(bare):
+        if (parts := key.count(".") + 1) > MAX_KEY_PARTS:
+            line = bare.count("\n", 0, bare.index(key)) + 1
+            raise TooDeep(
+                f"line {line}: a key has {parts:,} parts joined by dots, and {MAX_KEY_PARTS} are "
+                "the most; use fewer levels"
+            )
+    depth = 0
+    for bracket in _BRACKETS.finditer(bare):
+        depth = depth + 1 if bracket[0] in "[{" else max(depth - 1, 0)
+        if depth > MAX_DEPTH:
+            line = bare.count("\n", 0, bracket.start()) + 1
+            raise TooDeep(
+                f"line {line}: values are nested deeper than {MAX_DEPTH} levels; use fewer levels"
+            )
+
+
+def _without_words(text: re.Match[str]) -> str:
+    """Return what stands for a text or a comment where only the structure matters."""
+    return "" if text[0][0] == "#" else "q" + "\n" * text[0].count("\n")
+
+
 @dataclass(frozen=True)
 class ConfigDocument:
     """A parsed file that knows where each of its keys stands."""
@@ -100,9 +160,9 @@ class ConfigDocument:
     def parse(cls, name: str, text: str) -> ConfigDocument:
         """Parse the text of a file, which errors call by its name."""
         try:
-            values = tomllib.loads(text)
-        except RecursionError:
-            raise ConfigError(f"{name}: values are nested too deeply; use fewer levels.") from None
+            values = parse_toml(text)
+        except TooDeep as error:
+            raise ConfigError(f"{name} {error}.") from None
         except ValueError as error:
             raise ConfigError(f"{name} {_explain_toml(str(error), text)}") from None
         refuse_depth(values, name)
@@ -294,9 +354,21 @@ def read_yaml(path: Path) -> ConfigDocument:
     yaml: Any = import_module("yaml")
     text = read_text(path, must_exist=True)
     try:
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            # A few of them can stand for more than memory holds.
-            raise ConfigError(f"{path.name} uses an alias (*name); write the values out instead.")
+        depth = 0
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                # A few of them can stand for more than memory holds.
+                raise ConfigError(
+                    f"{path.name} uses an alias (*name); write the values out instead."
+                )
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > MAX_DEPTH:
+                line = event.start_mark.line + 1
+                raise ConfigError(
+                    f"{path.name} line {line}: values are nested deeper than {MAX_DEPTH} levels; "
+                    "use fewer levels."
+                )
         node: Any = yaml.compose(text, yaml.SafeLoader)
         values: Any = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
@@ -304,7 +376,7 @@ def read_yaml(path: Path) -> ConfigDocument:
         line = mark.line + 1 if mark is not None else 1
         problem = printable(str(getattr(error, "problem", None) or "it cannot be read"), 200)
         raise ConfigError(f"{path.name} line {line}: this is not valid YAML: {problem}.") from None
-    except (RecursionError, ValueError) as error:
+    except (RecursionError, MemoryError, ValueError) as error:
         raise ConfigError(f"{path.name} is not valid YAML: {printable(str(error), 200)}.") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path.name}: names with values are needed, such as policy: [].")

@@ -92,12 +92,12 @@ def read_rules_file(file: Path) -> list[Rule]:
 
 
 def _parsed(file: Path, text: str) -> Any:
-    import tomllib
+    from asterism.config.parse import parse_toml
 
     try:
         # [[rules]] begins like JSON does.
         is_toml = re.match(r"\s*([\w#]|\[\[?\s*[A-Za-z_])", text)
-        return tomllib.loads(text) if is_toml else orjson.loads(text)
+        return parse_toml(text) if is_toml else orjson.loads(text)
     except ValueError as error:
         raise InvalidInput(
             f"{str(file)!r} is neither TOML nor JSON: {error}. Nothing was changed."

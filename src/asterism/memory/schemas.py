@@ -104,7 +104,7 @@ def _list(field: Field, value: Any) -> list[Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _refused(field, value) from None
     if not isinstance(value, list | tuple):
         raise _refused(field, value)

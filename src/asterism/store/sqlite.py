@@ -674,10 +674,13 @@ def _version_of(raw: apsw.Connection) -> int:
     if not known:
         return 0
     rows = cast(
-        "list[tuple[int]]",
+        "list[tuple[object]]",
         raw.execute("SELECT COALESCE(MAX(version), 0) FROM schema_versions").fetchall(),
     )
-    return rows[0][0]
+    version = rows[0][0]
+    if not isinstance(version, int):
+        raise StoreDamaged("The number of its schema is not a number.")
+    return version
 
 
 def _sync_directory(directory: Path) -> None:
@@ -781,6 +784,80 @@ def version_of_file(path: Path) -> int:
         raise StoreDamaged(f"{path.name} is not a healthy database ({error}).") from error
 
 
+def refuse_foreign_schema(path: Path, migrations: list[Migration]) -> None:
+    """Raise `StoreDamaged` unless a database file has what its schema consists of, and no more.
+
+    A trigger, a view or an index of somebody else would do its work in every transaction. Nothing
+    of the kind is run to find out.
+    """
+    try:
+        raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            raw.execute("PRAGMA trusted_schema=OFF").fetchall()
+            there, version = _parts_of(raw), 0
+            if set(_parts_made(migrations, 0)) <= set(there):
+                version = _version_of(raw)
+        finally:
+            raw.close()
+    except apsw.Error as error:
+        raise StoreDamaged(f"{path.name} is not a healthy database ({error}).") from error
+    if 0 < version < migrations[0].number or version > migrations[-1].number:
+        return  # whoever opens it says which release it needs
+    if difference := _difference(there, _parts_made(migrations, version)):
+        raise StoreDamaged(
+            f"Its schema is not what asterism makes: {difference}, as of schema {version}."
+        )
+
+
+_Part = tuple[str, str, str, str]
+"""A part of a schema: what it is, its name, its table, and its SQL without blanks and comments."""
+_STATISTICS = ("sqlite_stat1", "sqlite_stat4")
+_SQL = re.compile(
+    r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`|\[[^\]]*\])"
+    r"|(?:\s|--[^\n]*|/\*.*?(?:\*/|\Z))+",
+    re.DOTALL,
+)
+
+
+def _parts_of(raw: apsw.Connection) -> list[_Part]:
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+    rows = cast("list[Row]", raw.execute(query).fetchall())
+    return [
+        (str(kind), str(name), str(table), _SQL.sub(lambda part: part[1] or " ", str(sql)).strip())
+        for kind, name, table, sql in rows
+        if name not in _STATISTICS
+    ]
+
+
+def _parts_made(migrations: list[Migration], version: int) -> list[_Part]:
+    """Return the parts that a database has when it was brought to a version."""
+    raw = apsw.Connection(":memory:")
+    try:
+        _make_tables(raw, migrations, version)
+        return _parts_of(raw)
+    finally:
+        raw.close()
+
+
+def _make_tables(raw: apsw.Connection, migrations: list[Migration], version: int) -> None:
+    drive(schema_version, SQLiteConnection(raw, lambda error: error))
+    for migration in migrations:
+        if migration.number <= version:
+            raw.execute(migration.sql)
+
+
+def _difference(there: list[_Part], made: list[_Part]) -> str:
+    """Say in what a schema differs from the one that migrations make; nothing if in nothing."""
+    names = {part[:2] for part in made}
+    for part in there:
+        if part not in made:
+            what = "is another one" if part[:2] in names else "does not belong to it"
+            return f"the {part[0][:20]} {part[1][:80]!r} {what}"
+    if missing := [part for part in made if part not in there]:
+        return f"the {missing[0][0]} {missing[0][1]!r} is missing"
+    return "" if len(there) == len(made) else "a part of it is there twice"
+
+
 def read_file(path: Path, query: str) -> list[Row]:
     """Return the rows of a database file that nobody has open."""
     raw = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
@@ -802,20 +879,22 @@ def load_tables(source: Path, target: Path, version: int, migrations: list[Migra
     raw = apsw.Connection(str(target / FILE))
     try:
         raw.execute("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
-        connection = SQLiteConnection(raw, lambda error: error)
         raw.execute("BEGIN")
-        drive(schema_version, connection)
-        for migration in migrations:
-            if migration.number <= version:
-                raw.execute(migration.sql)
-        known = drive(columns_of, connection)
+        _make_tables(raw, migrations, version)
+        known = drive(columns_of, SQLiteConnection(raw, lambda error: error))
         for table in known:
             raw.execute(f"DELETE FROM {table}")
-        files = {file.name.removesuffix(TABLE_SUFFIX): file for file in source.iterdir()}
+        files = {
+            file.name.removesuffix(TABLE_SUFFIX): file for file in source.glob(f"*{TABLE_SUFFIX}")
+        }
         if missing := known.keys() - files.keys():
             raise ValueError(f"the table {min(missing)} is missing")
+        if foreign := files.keys() - known.keys():
+            raise ValueError(f"the table {min(foreign)} does not belong to it")
         for table, columns in known.items():
             _load_table(raw, table, columns, files[table])
+        if (found := _version_of(raw)) != version:
+            raise ValueError(f"they have schema {found} instead of {version}")
         raw.execute("COMMIT")
     except (apsw.Error, ValueError) as error:
         raise StoreDamaged(f"The tables cannot be read ({error}).") from error
@@ -826,8 +905,8 @@ def load_tables(source: Path, target: Path, version: int, migrations: list[Migra
 def _load_table(raw: apsw.Connection, table: str, known: dict[str, str], file: Path) -> None:
     with file.open("rb") as lines:
         columns = lines.readline().decode().rstrip("\n").split("\t")
-        if unknown := set(columns) - set(known):
-            raise ValueError(f"{table} has no column {min(unknown)!r}")
+        if sorted(columns) != sorted(known):
+            raise ValueError(f"{table} has other columns than asterism gives it")
         kinds = [known[column] for column in columns]
         marks = ", ".join("?" * len(columns))
         sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"

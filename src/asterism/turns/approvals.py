@@ -514,7 +514,7 @@ def _is_asked_at(approval: ApprovalRecord, record: TurnRecord, place: str) -> bo
 def _arguments(approval: ApprovalRecord) -> Mapping[str, Any]:
     try:
         arguments: Any = json.loads(approval.arguments or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}  # some of it has been forgotten
     return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
 

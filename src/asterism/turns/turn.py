@@ -43,7 +43,7 @@ from asterism.telemetry import Telemetry
 from asterism.telemetry.redaction import redact, redact_json
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.approvals import withdraw_questions_of
-from asterism.turns.context import LiveAgent, Note
+from asterism.turns.context import LiveAgent, Note, speaker_of
 from asterism.turns.pipeline import Pipeline, is_too_short
 from asterism.turns.repeats import FindRepeat, earlier_call
 from asterism.turns.rules import RuleState
@@ -622,9 +622,12 @@ class Turn:
         return self._reservations
 
     def _person(self) -> str | None:
-        """Return the account that opened the turn."""
-        sender = self._opening.sender
-        return f"{self.channel}:{sender}" if sender else None
+        """Return the account that opened the turn; the id of a person who used none."""
+        opening = self._opening
+        if opening.sender:
+            return f"{self.channel}:{opening.sender}"
+        speaker = speaker_of(self.recorded["in"]) if opening.participants else OWNER
+        return speaker if speaker not in (OWNER, "") else None
 
     def _group_name(self) -> str | None:
         """Return the group that the agent was asked by."""
@@ -1314,9 +1317,12 @@ def _calls_json(calls: Sequence[ProcessorCall]) -> bytes:
 
 @asynccontextmanager
 async def reservations_for(
-    services: TurnServices, agent: AgentRecord, key: str
+    services: TurnServices, agent: AgentRecord, key: str, person: str | None = None
 ) -> AsyncGenerator[TurnBudget | None]:
-    """Yield reservations for a model call outside of a turn; None where nothing is counted."""
+    """Yield reservations for a model call outside of a turn; None where nothing is counted.
+
+    It counts for the person who asks for it; None: the owner.
+    """
     if services.spending is None:
         yield None
         return
@@ -1325,7 +1331,7 @@ async def reservations_for(
         services.database,
         services.clock,
         turn_id=key,
-        payer=Payer(agent.id, agent.name, None),
+        payer=Payer(agent.id, agent.name, person),
         seconds=agent.limits.seconds,
         write=services.database.write,
     )

@@ -836,16 +836,15 @@ def argument_lines(arguments: str) -> list[str]:
     """Return arguments as the tool reads them, exactly one line for each."""
     try:
         read = json.loads(arguments or "{}")  # if a key occurs twice, the last value counts
-    except ValueError:
+        lines = json.dumps(read, indent=2, ensure_ascii=False).split("\n")
+    except (ValueError, RecursionError):
         return [visible_line(arguments)]
-    return [
-        visible_line(line) for line in json.dumps(read, indent=2, ensure_ascii=False).split("\n")
-    ]
+    return [visible_line(line) for line in lines]
 
 
 def spell_call(name: str, arguments: str) -> str:
     """Return a call on one line; long arguments are cut, with the number of characters cut."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         arguments = json.dumps(json.loads(arguments or "{}"), ensure_ascii=False)
     text = visible_line(arguments)
     if len(text) > _MAX_SPELLED:

@@ -437,13 +437,13 @@ async def agent_context(call: ApiCall) -> Any:
 
 @endpoint("POST", "/agents/{agent}/context/restart", "contexts.restart", answer=ANY)
 async def restart_context(call: ApiCall) -> Any:
-    """Begin a conversation anew: earlier messages leave the context, memory and journal stay."""
+    """Begin one's own conversation anew: messages leave the context, memory and journal stay."""
     return await call.home.contexts.restart(call.path["agent"])
 
 
 @endpoint("POST", "/agents/{agent}/context/compact", "contexts.compact", answer=ANY)
 async def compact_context(call: ApiCall) -> Any:
-    """Compact the older half of an agent's context into a summary; the originals stay."""
+    """Compact the older half of one's own conversation into a summary; the originals stay."""
     return await call.home.contexts.compact(call.path["agent"])
 
 

@@ -111,7 +111,7 @@ def _arguments(value: Any) -> Any:
         return value
     try:
         return json.loads(value or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 
