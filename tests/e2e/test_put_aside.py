@@ -21,6 +21,8 @@ from asterism.types.permissions import ToolEffect
 @tool(repeatable=True, effects=ToolEffect("read"))
 def die(how: str) -> str:
     """End this process."""
+    if how == "interrupt":
+        raise KeyboardInterrupt
     os.kill(os.getpid(), int(how))
     return "alive"
 
@@ -68,7 +70,7 @@ def test_a_turn_that_ends_the_process_twice_is_put_aside(home: Command):
     with served(home) as (server, client):
         before = send(client, "bela", "say before")
         until(lambda: state_of(client, before) == "done")
-        culprit = send(client, "aria", f'call die {{"how": "{signal.SIGSEGV.value}"}}')
+        culprit = send(client, "aria", f'call die_inside {{"how": "{signal.SIGSEGV.value}"}}')
         assert server.wait(PATIENCE) < 0
     with home.started("serve", "--port", "0") as server:
         assert server.wait(PATIENCE) < 0
@@ -96,14 +98,14 @@ def test_others_that_were_under_way_beside_it_are_answered(home: Command):
     with served(home) as (server, client):
         client.put("/api/halt", json={"reason": "to fill the inboxes"})
         waiting = [send(client, name, f"say {n}") for n in range(5) for name in ("aria", "bela")]
-        culprit = send(client, "aria", 'call die_inside {"how": "9"}')
+        culprit = send(client, "aria", 'call die {"how": "interrupt"}')
         waiting += [send(client, name, f"say {n}") for n in range(5) for name in ("aria", "bela")]
         client.delete("/api/halt")
         with contextlib.suppress(httpx2.HTTPError):
             client.get("/health")
-        assert server.wait(PATIENCE) == -signal.SIGKILL
+        assert server.wait(PATIENCE) == 130
     with home.started("serve", "--port", "0") as server:
-        assert server.wait(PATIENCE) == -signal.SIGKILL
+        assert server.wait(PATIENCE) == 130
     with served(home) as (server, client):
         until(lambda: state_of(client, culprit) == "failed")
         until(lambda: all(state_of(client, turn) == "done" for turn in waiting))

@@ -95,6 +95,8 @@ class Crashes:
         self._database = database
         self._most = most
         self._marks: Marks | None = None
+        self._turns: dict[str, str] = {}
+        """The turns under way, by agent."""
         self._places: dict[str, int] = {}
         """Where the turns under way are noted, by agent."""
         self._known: dict[str, Crash] = {}
@@ -160,6 +162,7 @@ class Crashes:
                 return  # it is not executed
             self._doubtful[agent_id] = turn_id
             await self._hold(agent_id)
+        self._turns[agent_id] = turn_id
         if self._marks is not None:
             place = self._marks.put(turn_id)
             if place is not None:
@@ -185,11 +188,19 @@ class Crashes:
         if self._marks is not None and place is not None:
             self._marks.note(place, executing=True)
 
+    async def count(self, agent_id: str) -> None:
+        """Count that the turn of an agent ends this process, which is about to stop."""
+        turn_id = self._turns.get(agent_id)
+        if turn_id is not None:
+            with contextlib.suppress(StoreError):
+                await self._database.write(lambda tx: crashes.count(tx, turn_id, executing=True))
+
     async def end(self, agent_id: str, turn_id: str | None) -> None:
         """Note that the turn of an agent is not under way any more.
 
         `turn_id` is that of a turn that has ended, or waits for a person.
         """
+        self._turns.pop(agent_id, None)
         place = self._places.pop(agent_id, None)
         if self._marks is not None and place is not None:
             self._marks.take_out(place)

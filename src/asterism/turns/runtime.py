@@ -433,6 +433,11 @@ class Runtime:
             if agent_id.startswith(GROUP_ID):
                 return await self._serve_group(agent_id)
             return await self._serve_agent(agent_id, item)
+        except (KeyboardInterrupt, SystemExit):
+            # What raises these in a turn ends the process as it should end, each time anew.
+            if self._services.crashes is not None:
+                await self._services.crashes.count(agent_id)
+            raise
         finally:
             await self._leave(agent_id)
 
