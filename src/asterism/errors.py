@@ -9,6 +9,7 @@
     ├── Conflict               a name that exists already, an approval that was answered before
     │   └── Changed            it was changed since it was read
     ├── NotAllowed             the permissions of the actor do not allow it
+    ├── InboxFull              so much of the sender waits that no more is taken; later it is
     ├── NotAuthenticated       the token, the password or the session is not valid
     ├── TooManyAttempts        too many wrong tokens or passwords; a later attempt is heard
     ├── StoreError             the store
@@ -141,6 +142,16 @@ class NotAllowed(AsterismError):
     """The permissions of the actor do not allow it."""
 
     code = "not-allowed"
+
+
+class InboxFull(AsterismError):
+    """So many messages of a sender wait that no more are taken for `retry_after` seconds."""
+
+    code = "inbox.full"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class NotAuthenticated(AsterismError):

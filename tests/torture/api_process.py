@@ -25,7 +25,7 @@ class ApiLife:
         return {
             "model": "loop:scripted",
             "models": {"loop": {"api": "openai", "base_url": self.model_url, "timeout": 20.0}},
-            "runtime": {"heartbeat": 0.3, "stalled_after": 1.0},
+            "runtime": {"heartbeat": 0.3, "stalled_after": 1.0, "crashes": 1_000},
             "store": {"url": self.store_url},
         }
 

@@ -87,10 +87,10 @@ async def test_a_group_killed_at_any_instant_on_sqlite(tmp_path: Path, pattern: 
         place = tmp_path / f"home{rounds}"
         place.mkdir()
         rounds += 1
-        life = GroupLife(place, pattern, {})
+        life = GroupLife(place, pattern, {"runtime": {"crashes": 1_000}})
         await prepare(life)
         struck += await kill_some(life, rng, 3)
-        async with open_home(place, model()) as home:
+        async with open_home(place, model(), settings=life.settings) as home:
             answers = await work(home)
             found, written = await shape(home)
         check(pattern, expected, turns, answers, found)
@@ -110,7 +110,7 @@ async def test_a_group_killed_at_any_instant_on_postgres(tmp_path: Path, pattern
         with server.database() as url:
             place = tmp_path / f"home{struck}"
             place.mkdir(exist_ok=True)
-            runtime = {"heartbeat": 0.3, "stalled_after": 1.0}
+            runtime = {"heartbeat": 0.3, "stalled_after": 1.0, "crashes": 1_000}
             life = GroupLife(place, pattern, {"store": {"url": url}, "runtime": runtime})
             await prepare(life)
             struck += await kill_some(life, rng, 3)

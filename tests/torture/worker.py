@@ -107,7 +107,7 @@ def settings_of(life: Life) -> dict[str, Any]:
         "outbox": {
             "timeout": 2.0, "first_delay": 0.05, "longest_delay": 0.4, "attempts": 1_000,
         },
-        "runtime": {"heartbeat": 0.3, "stalled_after": 1.0},
+        "runtime": {"heartbeat": 0.3, "stalled_after": 1.0, "crashes": 1_000},
         "store": {"url": life.store_url} if life.store_url else {},
     }  # fmt: skip
 

@@ -28,6 +28,7 @@ from asterism.errors import (
     Changed,
     ConfigError,
     Conflict,
+    InboxFull,
     InvalidInput,
     NotAllowed,
     NotAuthenticated,
@@ -418,6 +419,7 @@ STATUS: tuple[tuple[type[AsterismError], int], ...] = (
     (RequestTooLarge, 413),
     (NotAuthenticated, 401),
     (TooManyAttempts, 429),
+    (InboxFull, 429),
     (Changed, 412),
     (BadRequest, 400),
     (InvalidInput, 422),
@@ -443,9 +445,14 @@ def problem_answer(error: AsterismError, request_id: str = "") -> Response:
     status = status_of(error)
     shape = {**problem(error), "status": status, "instance": request_id or None}
     headers = {"www-authenticate": "Bearer"} if status == 401 else {}
-    if isinstance(error, TooManyAttempts):
-        headers["retry-after"] = str(math.ceil(error.retry_after))
-    return Response(orjson.dumps(shape), status, headers, PROBLEM)
+    return Response(orjson.dumps(shape), status, {**headers, **come_again(error)}, PROBLEM)
+
+
+def come_again(error: AsterismError) -> dict[str, str]:
+    """Return the header that says when a request may be made again, where an error tells it."""
+    if not isinstance(error, TooManyAttempts | InboxFull):
+        return {}
+    return {"retry-after": str(math.ceil(error.retry_after))}
 
 
 def fault_answer(request_id: str) -> Response:

@@ -21,7 +21,15 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from asterism.api.endpoints import EVENTS, JSON, PROBLEM, EventStream, read_body, status_of
+from asterism.api.endpoints import (
+    EVENTS,
+    JSON,
+    PROBLEM,
+    EventStream,
+    come_again,
+    read_body,
+    status_of,
+)
 from asterism.api.openai_answers import (
     WAITS,
     ChatStream,
@@ -48,6 +56,7 @@ from asterism.api.openai_requests import (
 from asterism.errors import (
     AsterismError,
     Conflict,
+    InboxFull,
     NotAllowed,
     NotFound,
     StoreUnavailable,
@@ -172,8 +181,8 @@ def _fault(request_id: str) -> Shape:
 def _error_response(error: AsterismError) -> JSONResponse:
     status, body = _error(error)
     # A client tries again by itself where that may help, and nowhere else.
-    again = "true" if isinstance(error, StoreUnavailable) else "false"
-    return JSONResponse(body, status, {"x-should-retry": again})
+    again = "true" if isinstance(error, StoreUnavailable | InboxFull) else "false"
+    return JSONResponse(body, status, {"x-should-retry": again, **come_again(error)})
 
 
 class OpenAIErrors:

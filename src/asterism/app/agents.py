@@ -672,7 +672,10 @@ class Agents:
             None if repeat_seconds is None else int(repeat_seconds * 1000),
         )
         receipt = await self._engine.runtime.accept(
-            message, speaker, may_decide=self._session.only_agents is None
+            message,
+            speaker,
+            may_decide=self._session.only_agents is None,
+            token=self._session.token,
         )
         if channel == "api":
             check_same_target(receipt, message.target, external_id)

@@ -53,6 +53,7 @@ from asterism.telemetry import Telemetry
 from asterism.tools.builtin.meta import add_more_tool, add_plan_tool
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.approvals import ApprovalQueue
+from asterism.turns.crashes import Crashes
 from asterism.turns.lanes import Indexing, Lanes, LocalLanes, OutboxPump, SchedulePump
 from asterism.turns.pipeline import KINDS, Pipeline
 from asterism.turns.runtime import Hub, Runtime
@@ -120,6 +121,11 @@ class Engine:
         self.prices = Prices(settings)
         self.pipeline = Pipeline(settings)
         self.lanes: Lanes | None = None
+        self.crashes = (
+            Crashes(database, lambda: self.settings.runtime.crashes)
+            if server is None
+            else server.crashes
+        )
         self._forgotten = ForgottenTexts(data, database.constellation)
         # Every result of a tool asks for it, and it changes only when something is forgotten.
         self._redact_forgotten = functools.cache(self._forgotten.redact)
@@ -239,6 +245,7 @@ class Engine:
             resolve=lambda text: self.keys.resolve(text),  # noqa: PLW0108 - made after this
             forgotten=self._redact_forgotten,
             pipeline=self.pipeline,
+            crashes=self.crashes,
         )
 
     @property

@@ -534,8 +534,12 @@ class Groups:
             tuple(present),
             repeat_milliseconds=None if repeat_seconds is None else int(repeat_seconds * 1000),
         )
-        may_decide = session.only_agents is None
-        receipt = await self._engine.runtime.accept(message, speaker, may_decide=may_decide)
+        receipt = await self._engine.runtime.accept(
+            message,
+            speaker,
+            may_decide=session.only_agents is None,
+            token=session.token,
+        )
         if channel == "api":
             check_same_target(receipt, group_id, external_id)
         if channel == "api" and repeat_seconds is None:

@@ -59,6 +59,7 @@ from asterism.store.forgetting import FORGOTTEN
 from asterism.telemetry import Telemetry
 from asterism.times import DAY, Moment
 from asterism.tools.tool import Tool, Toolbox
+from asterism.turns.crashes import MARKS
 from asterism.turns.lanes import Indexing, Lanes, LocalLanes, Pump
 from asterism.turns.runtime import Hub, Runtime
 from asterism.types.agents import DEFAULT_MODEL, Account, AgentRecord, Halt, new_id, now_ms
@@ -445,6 +446,8 @@ class Asterism(Home):
             engine.constellations = self._registry
         self._starting_work = asyncio.Lock()
         self._closing = False
+        self._has_own_store = False
+        """Whether the store is in the data directory, which no other process has open."""
         self.taken_up: list[str] = []
         """Turns that were accepted before the last stop or crash and go on in this process."""
 
@@ -629,9 +632,10 @@ class Asterism(Home):
         engine.pipeline.put(plugins or {})
         engine.prices.custom_vendors.update(models or {})
         home = cls(engine)
+        home._has_own_store = listens and not engine.database.distributed
         try:
             await home._begin(work=work, readonly=readonly)
-            if listens and not engine.database.distributed:
+            if home._has_own_store:
                 home._listener = Listener(home, place)
                 await home._listener.start()
             yield home
@@ -762,6 +766,8 @@ class Asterism(Home):
         if not engine.database.distributed:
             self.taken_up = await self.turns.unfinished()
         engine.lanes = lanes
+        marks = self._session.data / MARKS if self._has_own_store else None
+        await engine.crashes.start(marks, self.settings.runtime.turns)
         await engine.runtime.take_turns(lanes)
         # What is slow to import is imported now, not in the middle of the first turn.
         with contextlib.suppress(AsterismError):
@@ -864,6 +870,7 @@ class Asterism(Home):
         await engine.tools.close()
         await engine.workshop.close()
         if engine.server is None:
+            await engine.crashes.close()
             await engine.outbox.stop()
         await engine.telemetry.close()
         if engine.server is None:

@@ -188,6 +188,11 @@ class Session:
         """Whether the owner writes: the owner acts, or a rule of the owner."""
         return self.actor.kind in (OWNER, SYSTEM)
 
+    @property
+    def token(self) -> str | None:
+        """The token, or the session of the web page, that the actor came with."""
+        return self.limits.id if self.limits is not None else None
+
     # -- what the actor may see ---------------------------------------------------------------
 
     @property

@@ -49,6 +49,7 @@ from asterism.turns.approvals import (
 from asterism.turns.parts import TurnParts, parts_of
 from asterism.turns.replay import replay as replay_turn
 from asterism.turns.runtime import signals_of_turn
+from asterism.turns.turn import PUT_ASIDE
 from asterism.types.agents import (
     OWNER,
     Account,
@@ -59,7 +60,7 @@ from asterism.types.agents import (
     new_id,
     optional_ms,
 )
-from asterism.types.groups import GROUP_ID
+from asterism.types.groups import AGENT_CHANNEL, GROUP_CHANNEL, GROUP_ID
 from asterism.types.permissions import ApprovalRecord, Extent, Grant, Wish, grant_details
 from asterism.types.turns import (
     Delivery,
@@ -96,6 +97,7 @@ _MAX_COUNTED = 10_000
     submit_results=Act.TALK,
     stream_results=Act.TALK,
     stop=Act.APPEND,
+    retry=Act.TALK,
     replay=Act.READ,
     fork=Act.GOVERN,
     waiting=Act.READ,
@@ -319,6 +321,35 @@ class Turns:
             f"Turn {turn_id} is parked: it waits for an answer to {first}. Deny it "
             f'("asterism approval deny {first}"), and the turn goes on without. '
             "Nothing was changed."
+        )
+
+    async def retry(self, turn_id: str) -> Receipt:
+        """Hand in the message of a turn once more that ended without an answer, as it came then.
+
+        It is answered in a new turn. Only the owner, and whoever has handed the message in, may.
+        """
+        record, entries = await self.get(turn_id)
+        opening = next(entry for entry in entries if entry.key == "in")
+        meta = MessageMeta.from_json(opening.meta)
+        session = self._session
+        if not session.is_owner and meta.person != session.actor.id:
+            raise NotAllowed(
+                f"Turn {turn_id} answers a message of somebody else. The owner may try it again. "
+                "Nothing was stored."
+            )
+        if record.state not in (TurnState.FAILED, TurnState.STOPPED):
+            raise Conflict(
+                f"Turn {turn_id} is {record.state.value}. A turn that has failed or was stopped "
+                "can be tried again. Nothing was stored."
+            )
+        if record.channel.startswith((AGENT_CHANNEL, GROUP_CHANNEL)):
+            raise Conflict(
+                f"Turn {turn_id} answers a question of an agent or a group, which has heard that "
+                "it failed. Try the turn of that one again. Nothing was stored."
+            )
+        kept = next((entry.body.decode() for entry in entries if entry.key == PUT_ASIDE), None)
+        return await self._engine.runtime.accept_again(
+            record, opening.body, replace(meta, client=kept or meta.client), session.token
         )
 
     async def replay(self, turn_id: str, *, cassette: Path | str | None = None) -> Replay:

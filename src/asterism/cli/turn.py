@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from asterism.app import Asterism
     from asterism.types.turns import Entry, Outcome, TurnRecord
 
-app = group("Show, replay, fork and stop turns.")
+app = group("Show, replay, fork, stop and retry turns.")
 
 TurnId = Annotated[str, argument("TURN", "The turn's id.")]
 _STOP_WITHIN, _CHECK_EVERY = 10.0, 0.1
@@ -135,6 +135,17 @@ async def stop(home: Asterism, turn: TurnId) -> Result:
     """Stop a turn that is running or waiting."""
     outcome = await _stop(home, turn)
     return Result(outcome, f"Turn {turn} is {outcome.state.value}.")
+
+
+@command(app, "retry", example="turn retry turn_01a1e1816e200a50fe5dea5c", work=True)
+async def retry(home: Asterism, turn: TurnId) -> Result:
+    """Hand in the message of a failed or stopped turn once more, and wait for the answer."""
+    receipt = await home.turns.retry(turn)
+    outcome = await home.turns.wait(receipt)
+    names = await names_with_deleted(home, {outcome.agent_id})
+    result = outcome_result(outcome, names.get(outcome.agent_id, outcome.agent_id))
+    result.notes = [f"The new turn is {receipt.turn_id}.", *result.notes]
+    return result
 
 
 def outcome_result(outcome: Outcome, agent: str) -> Result:

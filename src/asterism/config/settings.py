@@ -885,6 +885,7 @@ class RuntimeSettings(SettingsTable):
     """How one process works, and how workers know of each other."""
 
     turns: Count = 256
+    crashes: Count = 2
     heartbeat: Seconds = 2.0
     stalled_after: Seconds = Field(default=6.0, validate_default=True)
 
@@ -928,7 +929,7 @@ class ApiSettings(SettingsTable):
     drain: float = Field(
         default=0.0, ge=0, le=300, description="a number of seconds from 0 to 300", examples=[10]
     )
-    requests_per_minute: Count = 600_000
+    requests_per_minute: Count = 12_000
     hosts: tuple[str, ...] = Field(
         default=(), strict=False, description='a list of names, such as ["home.example.org"],'
     )
@@ -979,6 +980,8 @@ class QuotaSettings(SettingsTable):
         description=f"a whole number from 1 to {_MAX:,}",
         examples=[100],
     )
+    waiting_per_person: Count = 200
+    waiting_per_token: Count = 10_000
 
 
 class OutboxSettings(SettingsTable):

@@ -82,16 +82,18 @@ def _turn(row: Row) -> TurnRecord:
     )
 
 
-async def claim(tx: Connection, agent_id: str) -> tuple[Claim, int, int] | None:
+async def claim(tx: Connection, agent_id: str) -> tuple[Claim, int, int, bool] | None:
     """Take over a lane and void every earlier claim.
 
-    Return it with the agent's version and how often what it sees of memory has changed.
+    Return it with the agent's version, how often what it sees of memory has changed, and whether a
+    process has ended abnormally with one of its turns under way.
     """
     row = await tx.one(
-        "UPDATE agents SET fence = fence + 1 WHERE id = ? RETURNING fence, version, memory",
+        "UPDATE agents SET fence = fence + 1 WHERE id = ? RETURNING fence, version, memory,"
+        " EXISTS (SELECT 1 FROM crashes c WHERE c.agent_id = agents.id)",
         (agent_id,),
     )
-    return (Claim(agent_id, row[0]), row[1], row[2]) if row else None
+    return (Claim(agent_id, row[0]), row[1], row[2], bool(row[3])) if row else None
 
 
 async def standing(tx: Connection, agent_id: str) -> tuple[Claim, int] | None:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-from asterism.errors import Conflict
+import orjson
+
+from asterism.errors import Conflict, InboxFull
 from asterism.store.database import OF_OWN_AGENT, Connection, Row, marks
-from asterism.types.agents import Schedule
+from asterism.types.agents import OWNER, Schedule
+from asterism.types.groups import AGENT_CHANNEL, GROUP_CHANNEL
 from asterism.types.turns import Delivery, InboxItem, InboxKind, MessageOrigin
 
-_NEW = (
+_KEPT = (
     "agent_id, arrival, id, kind, channel, body, at, sender, reply_to, schema, participants,"
-    " turn_id, client"
+    " turn_id, client, round"
 )
-_ITEM = f"{_NEW}, stopped"
+_NEW, _ITEM = f"{_KEPT}, person, token", f"{_KEPT}, stopped"
+FREE = 8
+"""So many messages of others than the owner wait in an inbox in order of arrival alone; what comes
+after them waits in rounds, of so many messages of each person."""
+_COME_AGAIN = 10.0
+"""Seconds after which whoever has too much waiting may try again."""
 _NOT_ARCHIVED = (
     "NOT EXISTS (SELECT 1 FROM agents x WHERE x.id = agent_id AND x.archived_at IS NOT NULL)"
 )
@@ -66,16 +75,96 @@ async def put_message(
     participants: str | None = None,
     client: str | None = None,
     announce: bool = True,
+    token: str | None = None,
+    most: tuple[int, int] | None = None,
 ) -> InboxItem | None:
-    """Put a message at the end of an agent's inbox; None if there is no such agent.
+    """Put a message into an agent's inbox; None if there is no such agent.
 
     `participants` are those present, resolved to persons; `client` is what the program that sends
     it asks for beside the message. Without `announce` the caller wakes the
-    lane in its own process after the commit.
+    lane in its own process after the commit. `token` is what it was handed in with, and `most` how
+    many messages of a person and of a token may wait; `InboxFull` is raised beyond that.
     """
-    whence = (origin.sender, origin.reply_to)
-    columns = (origin.channel, body, at, *whence, schema, participants, None, client)
-    return await _put(tx, agent_id, message_id, InboxKind.MESSAGE, columns, announce=announce)
+    columns = (origin.channel, body, at, origin.sender, origin.reply_to, schema, participants)
+    person = _person(origin.channel, participants)
+    sender = _Sender(person, token, most) if person is not None or token is not None else None
+    return await _put(
+        tx,
+        *(agent_id, message_id, InboxKind.MESSAGE, (*columns, None, client)),
+        announce=announce,
+        sender=sender,
+    )
+
+
+class _Sender(NamedTuple):
+    """For whom a message waits, if it counts for somebody."""
+
+    person: str | None
+    """None: the owner."""
+    token: str | None
+    most: tuple[int, int] | None
+    """How many messages of a person and of a token may wait; None: any number."""
+
+
+_ARRIVES = (
+    "UPDATE agents SET arrivals = arrivals + 1 WHERE id = ? AND deleted_at IS NULL"
+    " RETURNING arrivals, archived_at, name"
+)
+# What waits of others than the owner in an inbox (counted up to a limit), the last round of a
+# person in it, and how many messages of the person and of the token wait in all inboxes.
+_ARRIVES_FROM = (
+    f"{_ARRIVES}, (SELECT COUNT(*) FROM (SELECT 1 FROM inbox WHERE agent_id = ?"
+    f" AND person IS NOT NULL LIMIT {FREE}) o),"
+    " (SELECT MAX(round) FROM inbox WHERE person = ? AND agent_id = ?),"
+    " (SELECT COUNT(*) FROM inbox WHERE person = ?), (SELECT COUNT(*) FROM inbox WHERE token = ?)"
+)
+
+
+def _person(channel: str, participants: str | None) -> str | None:
+    """Return whose message it is, if it is a person's other than the owner."""
+    if participants is None or channel.startswith((AGENT_CHANNEL, GROUP_CHANNEL)):
+        return None
+    persons: list[str] = orjson.loads(participants).get("persons") or [OWNER]
+    return None if persons[0] == OWNER else persons[0]
+
+
+def _check_room(sender: _Sender, of_person: int, of_token: int) -> None:
+    """Raise `InboxFull` if too many messages of a person or a token wait already."""
+    person, token, most = sender
+    if most is not None and person is not None and of_person >= most[0]:
+        whose, there, setting = "of yours", of_person, "quotas.waiting_per_person"
+    elif most is not None and token is not None and of_token >= most[1]:
+        whose, there, setting = "from this token", of_token, "quotas.waiting_per_token"
+    else:
+        return
+    raise InboxFull(
+        f"{there:,} messages {whose} wait for an answer, and no more may ({setting}). Wait until "
+        f"some are answered, and try again in {_COME_AGAIN:g} s. Nothing was stored.",
+        retry_after=_COME_AGAIN,
+    )
+
+
+async def _round(tx: Connection, agent_id: str, person: str, others: int, last: int | None) -> int:
+    """Return in which round a message of a person other than the owner is answered.
+
+    Args:
+        tx: A transaction.
+        agent_id: Who answers it.
+        person: Who has handed it in.
+        others: How much of others than the owner waits, counted up to `FREE`.
+        last: The round of the person's last message that waits; None: there is none.
+    """
+    if others < FREE:
+        return last or 0
+    row = await tx.one(
+        "SELECT (SELECT MIN(round) FROM inbox WHERE agent_id = ? AND round > 0),"
+        " (SELECT COUNT(*) FROM inbox WHERE person = ? AND agent_id = ? AND round = ?)",
+        (agent_id, person, agent_id, last or 0),
+    )
+    assert row is not None
+    current, of_last = row
+    own = 0 if last is None else last + (of_last >= FREE)
+    return max(own, current or 1)
 
 
 async def put_decision(
@@ -130,23 +219,31 @@ async def _put(
     rest: tuple[Any, ...],
     *,
     announce: bool,
+    sender: _Sender | None = None,
 ) -> InboxItem | None:
     # The row lock that this takes on PostgreSQL makes arrival numbers follow the commits.
-    row = await tx.one(
-        "UPDATE agents SET arrivals = arrivals + 1 WHERE id = ? AND deleted_at IS NULL"
-        " RETURNING arrivals, archived_at, name",
-        (agent_id,),
-    )
+    if sender is None:
+        row = await tx.one(_ARRIVES, (agent_id,))
+    else:
+        person, token, _ = sender
+        row = await tx.one(_ARRIVES_FROM, (agent_id, agent_id, person, agent_id, person, token))
     if row is None:
         return None
     if row[1] is not None and kind is InboxKind.MESSAGE:
         raise archived_agent(row[2])
-    values = (agent_id, row[0], item_id, kind.value, *rest)
+    item = InboxItem(agent_id, row[0], item_id, kind.value, *rest)
+    person, token = None, None
+    if sender is not None:
+        person, token, others = sender.person, sender.token, int(row[3])
+        _check_room(sender, int(row[5]), int(row[6]))
+        if person is not None:
+            item = replace(item, round=await _round(tx, agent_id, person, others, row[4]))
+    values = (agent_id, item.arrival, item_id, kind.value, *rest, item.round, person, token)
     await tx.run(f"INSERT INTO inbox ({_NEW}) VALUES ({marks(len(values))})", values)
     await tx.enqueue(agent_id)
     if announce:
         await tx.notify("lane", agent_id)
-    return InboxItem(*values)
+    return item
 
 
 def archived_agent(name: str) -> Conflict:
@@ -158,11 +255,16 @@ def archived_agent(name: str) -> Conflict:
 
 
 async def first(tx: Connection, agent_id: str) -> InboxItem | None:
-    """Return the oldest waiting item of this agent."""
-    row = await tx.one(
-        f"SELECT {_ITEM} FROM inbox WHERE agent_id = ? ORDER BY arrival LIMIT 1", (agent_id,)
-    )
+    """Return the item of this agent that is answered next: of the first round, the oldest."""
+    row = await tx.one(_FIRST, (agent_id,)) or await tx.one(_FIRST_OF_LATER_ROUND, (agent_id,))
     return _item(row) if row else None
+
+
+# Two statements, so that each needs no more than the primary key where little waits in rounds.
+_FIRST = f"SELECT {_ITEM} FROM inbox WHERE agent_id = ? AND round = 0 ORDER BY arrival LIMIT 1"
+_FIRST_OF_LATER_ROUND = (
+    f"SELECT {_ITEM} FROM inbox WHERE agent_id = ? AND round > 0 ORDER BY round, arrival LIMIT 1"
+)
 
 
 async def waiting(tx: Connection, agent_id: str | None = None) -> list[InboxItem]:

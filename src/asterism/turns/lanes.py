@@ -99,7 +99,7 @@ class LocalLanes:
         lane = self._lane(item.agent_id)
         if lane is None:
             return
-        if lane.look or len(lane.pending) >= _MAX_IN_MEMORY:
+        if lane.look or item.round or len(lane.pending) >= _MAX_IN_MEMORY:
             lane.look = True
         else:
             lane.pending.append(item)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from procrastinate.manager import get_channel_for_queues
 
 from asterism.errors import AsterismError, StoreError
-from asterism.store import messages
+from asterism.store import crashes, messages
 from asterism.store.database import Connection, end_tasks
 from asterism.store.messages import busy_agents
 from asterism.store.postgres import LANE_QUEUE, Postgres
@@ -62,7 +62,9 @@ _BURY = (
     "DELETE FROM procrastinate_workers w USING unnest(?::bigint[], ?::timestamptz[]) AS d(id, beat)"
     " WHERE w.id = d.id AND w.last_heartbeat = d.beat RETURNING w.id"
 )
-_RESCUE = _PUT_BACK + " WHERE queue_name = ? AND status = 'doing' AND worker_id IS NULL"
+_RESCUE = (
+    f"{_PUT_BACK} WHERE queue_name = ? AND status = 'doing' AND worker_id IS NULL RETURNING lock"
+)
 _OTHERS = (
     "SELECT id, last_heartbeat, EXTRACT(EPOCH FROM now() - last_heartbeat)::double precision,"
     " last_heartbeat > pg_postmaster_start_time() FROM procrastinate_workers WHERE id <> ?"
@@ -293,7 +295,13 @@ class ProcrastinateLanes:
     async def _give_back(self) -> None:
         """Give back the claimed jobs that do not run here."""
         running = [job.id for job in self._running.values()]
-        await self._database.write(lambda tx: _put_back(tx, _GIVE_BACK, (0, self._worker, running)))
+        values = (0, self._worker, running)
+
+        async def work(tx: Connection) -> None:
+            if await tx.run(_GIVE_BACK, values):  # Procrastinate announces new jobs only
+                await tx.notify(_CHANNEL, "")
+
+        await self._database.write(work)
 
     # -- watching ------------------------------------------------------------------------------
 
@@ -388,16 +396,12 @@ async def _rescue(tx: Connection, stalled: Sequence[_Seen]) -> None:
         await messages.release_deliveries_of(tx, buried)
         # Beside what they had claimed, when theirs was due was known to them alone.
         await tx.notify("outbox", "")
-    rescued = await _put_back(tx, _RESCUE, (0, LANE_QUEUE))
+    rescued = [row[0] for row in await tx.all(_RESCUE, (0, LANE_QUEUE))]
     if rescued:
-        log.warning("took over %d lanes from workers that have stalled", rescued)
-
-
-async def _put_back(tx: Connection, sql: str, values: tuple[object, ...]) -> int:
-    count = await tx.run(sql, values)
-    if count:  # Procrastinate announces new jobs only
-        await tx.notify(_CHANNEL, "")
-    return count
+        for agent_id in rescued:
+            await crashes.count_lane(tx, agent_id)
+        await tx.notify(_CHANNEL, "")  # Procrastinate announces new jobs only
+        log.warning("took over %d lanes from workers that have stalled", len(rescued))
 
 
 async def _retry(tx: Connection, wait: float, claim: tuple[int, int, int]) -> None:

@@ -189,7 +189,7 @@ async def _ask(turn: Turn, step: int) -> Reply:
         more = narrowed(more, agent.rules)
         turn.note_sent(turn.context.tail.sent(profile), tools, more, compact=profile.compact)
         vendor = model.partition(":")[0]
-        return ModelRequest(
+        request = ModelRequest(
             model=model[len(vendor) + 1 :],
             messages=turn.live.messages(profile),
             tools=tools,
@@ -207,6 +207,8 @@ async def _ask(turn: Turn, step: int) -> Reply:
             if turn.thoughts
             else _NO_THOUGHTS,
         )
+        turn.note_asked()
+        return request
 
     shown = _Pieces(turn, step) if services.hub.is_watched(agent.id) else None
     reply = await services.models.ask(
@@ -218,6 +220,8 @@ async def _ask(turn: Turn, step: int) -> Reply:
             emit=shown.emit if shown is not None else None,
         )
     )
+    if reply.calls or schema is not None:  # else nothing is executed before the turn ends
+        await turn.note_answered()
     if shown is not None:
         shown.end()
     if without_tools and reply.calls:

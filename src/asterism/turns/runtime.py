@@ -17,7 +17,9 @@ from asterism.errors import AsterismError, LaneLost, NotFound, StoreError
 from asterism.memory import people
 from asterism.ports import ProcessorCall, TurnView
 from asterism.store import agents, approvals, groups, journal, messages, passages
+from asterism.store.crashes import Crash
 from asterism.store.database import Connection, Database, end_tasks
+from asterism.store.events import Event
 from asterism.store.groups import AgentMessage
 from asterism.telemetry.redaction import redact
 from asterism.turns.approvals import ApprovalQueue, withdraw_turn
@@ -44,6 +46,7 @@ from asterism.turns.loop import run_turn
 from asterism.turns.turn import (
     EMPTY_ANSWER,
     KEPT,
+    PUT_ASIDE,
     Hub,
     StoppedBefore,
     Turn,
@@ -69,6 +72,7 @@ from asterism.types.turns import (
     AttachedDocument,
     ClientRequest,
     Entry,
+    EntryKind,
     InboxItem,
     InboxKind,
     Message,
@@ -241,10 +245,16 @@ class Runtime:
     # -- in ------------------------------------------------------------------------------------
 
     async def accept(
-        self, message: Message, speaker: str | None = None, *, may_decide: bool = True
+        self,
+        message: Message,
+        speaker: str | None = None,
+        *,
+        may_decide: bool = True,
+        token: str | None = None,
     ) -> Receipt:
         """Store a message to an agent, whose id is the target; it will be answered exactly once.
 
+        So many messages of a person and of a token may wait; `InboxFull` is raised beyond that.
         `speaker` is the id of the person who says it in private, where it is known who acts; else
         the sender names their account, and nobody is the owner. Without `may_decide` its words
         answer no question: whoever may not see every agent does that by the verb for it.
@@ -282,6 +292,8 @@ class Runtime:
                 participants=participants,
                 client=message.client.to_json() if message.client is not None else None,
                 announce=False,
+                token=token,
+                most=self._most_waiting,
             )
             if item is None:
                 raise NotFound(f"There is no agent {agent_id}. Nothing was stored.")
@@ -302,6 +314,42 @@ class Runtime:
             self._has_passages[item.turn_id] = has_passages
         self._wake(item)
         return Receipt(item.id, item.turn_id, item.agent_id)
+
+    async def accept_again(
+        self, record: TurnRecord, body: bytes, meta: MessageMeta, token: str | None
+    ) -> Receipt:
+        """Store the message of a turn that has ended once more, as it came then."""
+        agent_id, message_id, at = record.agent_id, new_id("msg"), self._services.clock()
+        origin = MessageOrigin(record.channel, meta.sender, record.reply_to)
+
+        async def work(tx: Connection) -> InboxItem:
+            item = await messages.put_message(
+                tx,
+                *(agent_id, message_id, body, origin, at),
+                schema=meta.schema,
+                participants=meta.participants,
+                client=meta.client,
+                announce=False,
+                token=token,
+                most=self._most_waiting,
+            )
+            if item is None:
+                raise NotFound(f"There is no agent {agent_id} any more. Nothing was stored.")
+            return item
+
+        try:
+            item = await self._database.write(work)
+        except BaseException as error:
+            self._not_accepted(agent_id, None, error)
+            raise
+        self._wake(item)
+        return Receipt(item.id, item.turn_id, item.agent_id)
+
+    @property
+    def _most_waiting(self) -> tuple[int, int]:
+        """How many messages of a person and of a token may wait."""
+        quotas = self._services.settings.current.quotas
+        return quotas.waiting_per_person, quotas.waiting_per_token
 
     def _not_accepted(self, agent_id: str, opening: Step | None, error: BaseException) -> None:
         """Have lanes look once it is known whether a message was stored."""
@@ -381,8 +429,19 @@ class Runtime:
         """Run one turn of an agent: of this item, or of whatever the store has first."""
         if await self._halting.current_halt() is not None:
             return None
-        if agent_id.startswith(GROUP_ID):
-            return await self._serve_group(agent_id)
+        try:
+            if agent_id.startswith(GROUP_ID):
+                return await self._serve_group(agent_id)
+            return await self._serve_agent(agent_id, item)
+        except (KeyboardInterrupt, SystemExit):
+            # What raises these in a turn ends the process as it should end, each time anew.
+            if self._services.crashes is not None:
+                await self._services.crashes.count(agent_id)
+            raise
+        finally:
+            await self._leave(agent_id)
+
+    async def _serve_agent(self, agent_id: str, item: InboxItem | None) -> int | None:
         try:
             turn, arrival = await self._next_turn(agent_id, item)
         except LaneLost:
@@ -411,6 +470,7 @@ class Runtime:
             await turn.let_go()
         if outcome is None:
             return await self.serve(agent_id, None)
+        await self._leave(agent_id, turn.id)
         self._count(turn.live)
         self._make_room()
         self._settle(outcome)
@@ -446,6 +506,7 @@ class Runtime:
                 self.forget(group_id)
                 raise
             turn, _, results = found
+            await self._leave(group_id, turn.id if outcome is not None else None)
             if outcome is None:
                 if self._steps is not None:
                     self._steps.hold(turn, results)
@@ -498,7 +559,45 @@ class Runtime:
             await live.database.write(lambda tx: _take_all(tx, results))
             return await self._next_group_turn(group_id)
         assert group is not None
+        await self._take_up(group_id, record, item)
         return await self._group_turn(live, item, record, entries), group, results
+
+    async def _take_up(
+        self, agent_id: str, record: TurnRecord | None, item: InboxItem | None
+    ) -> None:
+        """Have the next process know which turn was under way, should this one end abnormally."""
+        crashes = self._services.crashes
+        turn_id = record.id if record is not None else item.turn_id if item is not None else ""
+        if crashes is not None:
+            await crashes.begin(agent_id, turn_id)
+
+    async def _leave(self, agent_id: str, ended: str | None = None) -> None:
+        """Note that the turn of an agent is not under way any more, or has ended."""
+        crashes = self._services.crashes
+        if crashes is not None:
+            await crashes.end(agent_id, ended)
+
+    def _crash_of(self, turn_id: str) -> Crash | None:
+        """Return the crashes of a turn that is not to be tried again."""
+        crashes = self._services.crashes
+        return crashes.of(turn_id) if crashes is not None else None
+
+    async def _put_aside(self, turn: Turn, crash: Crash) -> Outcome:
+        """End a turn that has ended the process again and again, and tell the owner."""
+        if turn.item is not None and turn.item.client:
+            # What came beside the message is not told to the agent, and kept for another try.
+            turn.stage(EntryKind.ONCE, PUT_ASIDE, turn.item.client.encode())
+        turn.join_group = None  # the group hears of it in its own lane
+        what = (
+            f"the process ended {crash.total} times while this message was answered, so it is put "
+            f'aside: it is kept, and not tried again by itself. "asterism turn show {turn.id}" '
+            f'shows it, and "asterism turn retry {turn.id}" tries it again.'
+        )
+        turn.notify_owner("turn.put-aside", f"{turn.agent.name} gave no answer: {what}")
+        actor, body = f"agent:{turn.agent.name}", {"what": turn.id, "ends": crash.total}
+        at = self._services.clock()
+        turn.note(Event("turn.put-aside", actor, at, body, turn.agent.id, turn.id))
+        return await turn.fail(f"I could not answer: {what}")
 
     async def _group_turn(
         self,
@@ -576,6 +675,8 @@ class Runtime:
         assert turns is not None
         self._running[turn.id] = (turn, task)
         try:
+            if (crash := self._crash_of(turn.id)) is not None:
+                return await self._put_aside(turn, crash)
             return await turns.take_turn(turn, group, results)
         except AsterismError as error:
             if isinstance(error, LaneLost):
@@ -613,6 +714,9 @@ class Runtime:
             if turn.stop_reason is not None:
                 settle_open_calls(turn)
                 return await turn.stop()
+            if (crash := self._crash_of(turn.id)) is not None:
+                settle_open_calls(turn)
+                return await self._put_aside(turn, crash)
             return await run_turn(turn)
         except AsterismError as error:
             if isinstance(error, LaneLost):
@@ -649,6 +753,7 @@ class Runtime:
         if item is not None and decision and (record is None or record.ended_at_ms):
             await self._pass_over(item)
             return await self._next_turn(agent_id, None)
+        await self._take_up(agent_id, record, item)
         if live is None:
             live = await self._load(agent_id, None)
         if live.agent.archived_at_ms is not None:
@@ -669,7 +774,8 @@ class Runtime:
         )
         problems: list[tuple[str, str]] = []
         calls: list[ProcessorCall] = []
-        if record is None and item is not None and not is_withheld(item, presence.participants):
+        is_said = record is None and item is not None and self._crash_of(item.turn_id) is None
+        if is_said and item is not None and not is_withheld(item, presence.participants):
             if live.context.referable:
                 notes += await referred_to(live, text_of(item.body))
             added, calls = await self._process(live, item, presence, began, problems)
@@ -821,7 +927,9 @@ class Runtime:
         claimed = await self._database.write(lambda tx: journal.claim(tx, agent_id))
         if claimed is None:
             raise LaneLost(f"There is no agent {agent_id} any more.")
-        claim, version, memory = claimed
+        claim, version, memory, has_crashes = claimed
+        if has_crashes and self._services.crashes is not None:
+            await self._services.crashes.read(agent_id)
         live = self._live.get(agent_id)
         if live is not None:
             if live.claim.fence + 1 == claim.fence and live.agent.version == version:

@@ -44,6 +44,7 @@ from asterism.telemetry.redaction import redact, redact_json
 from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.approvals import withdraw_questions_of
 from asterism.turns.context import LiveAgent, Note, speaker_of
+from asterism.turns.crashes import Crashes
 from asterism.turns.pipeline import Pipeline, is_too_short
 from asterism.turns.repeats import FindRepeat, earlier_call
 from asterism.turns.rules import RuleState
@@ -105,6 +106,8 @@ CALLS_BEFORE = "in/calls"
 _FACTS = "facts"
 """The entry with the facts that rules have read in the message."""
 EMPTY_ANSWER = "(The model gave an empty answer.)"
+PUT_ASIDE = "in/client"
+"""The entry with what came beside a message that was put aside."""
 KEPT = "Your message is kept. Ask again to get an answer."
 """What is told of a message whose turn has failed: nothing answers it later by itself."""
 WITHHELD = (
@@ -325,6 +328,8 @@ class TurnServices:
     """Finds the earlier call of a turn that a call repeats."""
     kept_blobs: set[str] = field(default_factory=set[str])
     """Blobs that turns of this process have stored."""
+    crashes: Crashes | None = None
+    """Notes what turns do, for the next process; None where nothing outlives this one."""
 
 
 @dataclass(slots=True)
@@ -660,6 +665,16 @@ class Turn:
         ]
         self._tools = tuple(blob for blob in offers if blob is not None)
         self.sent = SentContext(skipped, compact, *(blob.id if blob else "" for blob in offers))
+
+    def note_asked(self) -> None:
+        """Have the next process know that this turn waits for a model, and is not executed."""
+        if self.services.crashes is not None:
+            self.services.crashes.wait(self.agent.id)
+
+    async def note_answered(self) -> None:
+        """Have the next process know that this turn has heard from its model."""
+        if self.services.crashes is not None:
+            await self.services.crashes.go_on(self.agent.id)
 
     def _stage_reply(self, key: str, reply: Reply) -> Draft:
         """Stage a reply that refers to the context that was sent."""

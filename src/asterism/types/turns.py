@@ -745,6 +745,8 @@ class InboxItem:
     """For a decision, the turn to resume."""
     client: str | None = None
     """What the program that sent it asks for beside the message, as JSON."""
+    round: int = 0
+    """An earlier round is answered first, and what is of one round in order of arrival."""
     stopped: str | None = None
     """Why its turn must not begin, if a person has stopped it."""
 

@@ -388,6 +388,12 @@ async def submit_results(call: ApiCall) -> Any:
     return await call.home.turns.submit_results(call.path["turn"], call.body.results)
 
 
+@endpoint("POST", "/turns/{turn}/retry", "turns.retry", answer=Receipt, status=202)
+async def retry_turn(call: ApiCall) -> Any:
+    """Hand in the message of a turn once more that ended without an answer."""
+    return await call.home.turns.retry(call.path["turn"])
+
+
 @endpoint("POST", "/turns/{turn}/replay", "turns.replay", answer=Replay)
 async def replay_turn(call: ApiCall) -> Any:
     """Run a recorded turn again, offline, and tell whether it comes out the same."""

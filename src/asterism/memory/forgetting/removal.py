@@ -401,7 +401,7 @@ def edit_filter(turns: frozenset[str], persons: Sequence[str]) -> Choice:
 
 _OF_AGENT = (
     *("accepted", "inbox", "turns", "entries", "approvals", "outbox", "schedules", "notices"),
-    *("summaries", "epochs", "block_agents", "source_agents"),
+    *("crashes", "summaries", "epochs", "block_agents", "source_agents"),
 )
 
 

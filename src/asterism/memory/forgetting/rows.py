@@ -148,6 +148,7 @@ TABLES: dict[str, Table] = {
         ("agent_id", "arrival"),
         _OF_AGENT,
         _ids("agent_id", "arrival", "id", "kind", "at", "participants", "turn_id")
+        | _ids("person", "token", "round")
         | _names("channel", "sender", "reply_to")
         | {"body": How.WIRE, "schema": How.JSON, "stopped": How.TEXT, "client": How.JSON},
         agent="agent_id",
@@ -167,6 +168,11 @@ TABLES: dict[str, Table] = {
         _ids("agent_id", "seq", "turn_id", "kind", "key", "at")
         | {"body": How.WIRE, "meta": How.META},
         agent="agent_id",
+    ),
+    "crashes": Table(
+        ("turn_id",),
+        _OF_AGENT,
+        _ids("turn_id", "agent_id", "seq", "ends", "total", "executing"),
     ),
     "approvals": Table(
         ("id",),
