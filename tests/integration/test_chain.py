@@ -100,10 +100,8 @@ async def test_all_of_them_failing_is_told_in_one_answer(tmp_path: Path):
         "a": ScriptedModel([KeyRefused("The first key is wrong.")]),
         "b": ScriptedModel([ModelRefused("The second knows no such model."), "Now."]),
     }
-    async with open_home(tmp_path, models, "a:one") as home:
-        # An agent keeps the name of a vendor that is taken out of the configuration.
-        await home.agents.create("bea", model="a:one,b:two,nobody:three")
-        outcome = await home.agents.ask("bea", "hello")
+    async with open_home(tmp_path, models, "a:one,b:two,nobody:three") as home:
+        outcome = await home.agents.ask("aria", "hello")
         assert outcome.state is TurnState.FAILED
         for part in ("None of the 3 models", "1. The first key", "2. The second", "'nobody'"):
             assert part in outcome.text

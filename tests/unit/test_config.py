@@ -624,8 +624,9 @@ def test_malformed_toml(file: Path, content: str, place: str, words: str) -> Non
 @pytest.mark.promise("X5")
 def test_numbers_and_nesting_beyond_measure(file: Path) -> None:
     assert "too many digits" in problem(file, f"a = {'9' * 5000}")
-    assert "line 1: values are nested deeper than 32" in problem(file, f"a = {'[' * 5000}")
+    assert "line 1: values are nested too deeply" in problem(file, f"a = {'[' * 5000}")
     assert "a key has 43 parts" in problem(file, f"channels.x.{'a.' * 40}b = 1")
+    assert "nested deeper than 32" in problem(file, f"channels.x.{'a.' * 40}b = 1")
     tables = f"[{'a.' * 15}b]\n{'a.' * 15}b.c = {{{'a.' * 10}b = 1}}"
     assert "nested deeper than 32" in problem(file, tables.replace(".c", ""))
 

@@ -55,11 +55,11 @@ from asterism.tools.tool import Tool, Toolbox
 from asterism.turns.approvals import ApprovalQueue
 from asterism.turns.crashes import Crashes
 from asterism.turns.lanes import Indexing, Lanes, LocalLanes, OutboxPump, SchedulePump
-from asterism.turns.pipeline import KINDS, Pipeline
+from asterism.turns.pipeline import Pipeline
 from asterism.turns.runtime import Hub, Runtime
 from asterism.turns.spending import Prices, Spending
 from asterism.turns.turn import TurnServices
-from asterism.types.agents import Participants, Trust, chain_of, json_blob
+from asterism.types.agents import Participants, Trust, json_blob
 from asterism.types.memory import TOMBSTONES
 from asterism.types.search import Query, SearchResult
 from asterism.types.turns import Delivery, InboxItem
@@ -385,71 +385,25 @@ class ChannelRegistry:
                 await channel.close()
 
 
-def plugin_check(
-    channels: Container[str], models: Container[str], plugged: Mapping[str, Container[str]]
-) -> Check:
-    """Return what finds plugins that settings name and that are neither installed nor given.
-
-    Args:
-        channels: The names of channels that were given.
-        models: The vendors whose models were given.
-        plugged: The names of plugins of the pipeline that were given, by their kinds.
-    """
+def channel_check(given: Container[str]) -> Check:
+    """Return what finds channels whose type is neither installed nor one of the given ones."""
 
     def check(settings: Settings) -> list[tuple[Key, str]]:
-        named: list[tuple[Key, str, str]] = [
-            (("channels", name, "type"), "channels", channel.type)
+        installed = plugins.names("channels")
+        return [
+            (
+                ("channels", name, "type"),
+                (
+                    f'names "{printable(channel.type)}", which is not a channel that is installed. '
+                    f"Installed: {', '.join(installed) or 'none'}. Install the plugin with pip, or "
+                    "take the table out."
+                ),
+            )
             for name, channel in settings.channels.items()
-            if name not in channels
+            if name not in given and channel.type not in installed
         ]
-        named += [
-            (("models", vendor, "api"), "models", own.api)
-            for vendor, own in settings.models.items()
-            if own.api is not None and vendor not in models
-        ]
-        pipelines: list[tuple[Key, Any]] = [(("pipeline",), settings.pipeline)]
-        pipelines += [
-            (("agents", name, "pipeline"), own.pipeline) for name, own in settings.agents.items()
-        ]
-        named += [
-            ((*key, kind), kind, name)
-            for key, pipeline in pipelines
-            for kind in KINDS
-            for name in getattr(pipeline, kind) or ()
-            if name not in plugged.get(kind, ())
-        ]
-        problems = [
-            (key, _not_installed(kind, name))
-            for key, kind, name in named
-            if name not in plugins.names(kind)
-        ]
-        for model in chain_of(settings.model) if settings.model else ():
-            vendor = model.partition(":")[0]
-            if vendor not in models and (problem := _unknown_vendor(settings, vendor)):
-                problems.append((("model",), f"names {problem}"))
-        return problems
 
     return check
-
-
-def _unknown_vendor(settings: Settings, vendor: str) -> str:
-    """Say that nobody knows how to ask a vendor; nothing if somebody does."""
-    known = plugins.names("models")
-    if settings.api_of(vendor, known) in known:
-        return ""
-    there = ", ".join(sorted({*known, *settings.models}))
-    return (
-        f"the vendor {vendor!r}, which is not known. Known: {there}. Add a table "
-        f"[models.{vendor}] with its base_url to asterism.toml."
-    )
-
-
-def _not_installed(kind: str, name: str) -> str:
-    known = ", ".join(plugins.names(kind)) or "none"
-    return (
-        f'names "{printable(name)}", which is not a plugin for {kind} that is installed. '
-        f"Installed: {known}. Install the plugin with pip, or take the name out."
-    )
 
 
 def forgets_again(data: Path) -> bool:
@@ -467,8 +421,12 @@ def make_model(
     vendor = model.partition(":")[0]
     known = plugins.names("models")
     api = settings.api_of(vendor, known)
-    if problem := _unknown_vendor(settings, vendor):
-        raise ConfigError(f"The model {model!r} names {problem}")
+    if api not in known:
+        there = ", ".join(sorted({*known, *settings.models}))
+        raise ConfigError(
+            f"The model {model!r} names the vendor {vendor!r}, which is not known. Known: "
+            f"{there}. Add a table [models.{vendor}] with its base_url to asterism.toml."
+        )
     configured = settings.vendor(vendor)
     options = configured.model_dump(exclude={"api"})
     options["key"] = key_of(settings, vendor, secret, os.environ)

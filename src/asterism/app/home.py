@@ -37,10 +37,10 @@ from asterism.app.constellations import (
 from asterism.app.engine import (
     Engine,
     begin_spans,
+    channel_check,
     forgets_again,
     make_toolbox,
     open_database,
-    plugin_check,
 )
 from asterism.app.listener import Listener
 from asterism.app.session import Session, verbs
@@ -618,7 +618,7 @@ class Asterism(Home):
             variables,
             settings,
             on_problem=on_problem,
-            check=plugin_check(channels or {}, models or {}, plugins or {}),
+            check=channel_check(channels or ()),
         )
         toolbox = make_toolbox(live.current, place, tools)
         listens = database is None and not readonly

@@ -163,7 +163,7 @@ def _access(place: Path) -> Iterator[CheckResult]:
 
 
 def _configuration(options: Options) -> tuple[Settings | None, CheckResult]:
-    from asterism.app.engine import plugin_check
+    from asterism.app.engine import channel_check
     from asterism.config import config_file, load
 
     file = config_file(options.place, options.config, os.environ)
@@ -171,7 +171,7 @@ def _configuration(options: Options) -> tuple[Settings | None, CheckResult]:
     try:
         # What names a plugin that is not installed can be looked at all the same.
         settings = load(options.place, options.config, os.environ)
-        load(options.place, options.config, os.environ, check=plugin_check({}, {}, {}))
+        load(options.place, options.config, os.environ, check=channel_check(()))
     except AsterismError as error:
         remedy = f"Correct it in {file} or in the environment."
         return settings, CheckResult("configuration", BAD, error.message, remedy)

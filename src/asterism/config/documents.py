@@ -128,9 +128,8 @@ def _check_expression(pattern: str) -> None:
         else:
             check_length(pattern)
     except InvalidPattern as error:
-        raise ValueError(
-            f"holds {pattern[:80]!r}, which is not a valid pattern: {error}."
-        ) from None
+        what = "regular expression" if pattern.startswith("re:") else "pattern"
+        raise ValueError(f"holds {pattern[:80]!r}, which is not a valid {what}: {error}.") from None
 
 
 class RoleSettings(SettingsTable):

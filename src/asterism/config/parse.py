@@ -125,7 +125,7 @@ def _refuse_deep(bare: str) -> None:
             line = bare.count("\n", 0, bare.index(key)) + 1
             raise TooDeep(
                 f"line {line}: a key has {parts:,} parts joined by dots, and {MAX_KEY_PARTS} are "
-                "the most; use fewer levels"
+                f"the most: no values are nested deeper than {MAX_DEPTH} levels"
             )
     depth = 0
     for bracket in _BRACKETS.finditer(bare):
@@ -133,7 +133,7 @@ def _refuse_deep(bare: str) -> None:
         if depth > MAX_DEPTH:
             line = bare.count("\n", 0, bracket.start()) + 1
             raise TooDeep(
-                f"line {line}: values are nested deeper than {MAX_DEPTH} levels; use fewer levels"
+                f"line {line}: values are nested too deeply; {MAX_DEPTH} levels are the most"
             )
 
 
