@@ -1,8 +1,10 @@
 """Clients that mean no good, over real sockets: each is refused, and others are served."""
 
 import asyncio
+import contextlib
 import json
 import re
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ import pytest
 from asterism import Asterism
 from asterism.api import connections
 from asterism.api.server import Server, bind
+from asterism.api.tls import TlsFiles
 from asterism.turns import turn as turn_module
+from tests.certificates import write_certificate
 from tests.scenes import open_home
 
 pytestmark = pytest.mark.promise("S5")
@@ -27,6 +31,7 @@ class Place:
     home: Asterism
     port: int
     token: str
+    tls: ssl.SSLContext | None = None
 
     def head(self, method: str = "GET", path: str = "/api/agents/aria", *more: str) -> bytes:
         """The head of a request with a token."""
@@ -48,7 +53,7 @@ class Place:
     async def connected(
         self,
     ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
         try:
             yield reader, writer
         finally:
@@ -93,14 +98,18 @@ async def answer_on(reader: asyncio.StreamReader) -> Answer:
 
 
 @asynccontextmanager
-async def served(tmp_path: Path, **options: Any) -> AsyncGenerator[Place, None]:
+async def served(
+    tmp_path: Path, tls: TlsFiles | None = None, **options: Any
+) -> AsyncGenerator[Place, None]:
     """A home that is served on loopback."""
     async with open_home(tmp_path, **options) as home:
         await home.agents.create("aria")
         token = (await home.tokens.create("test")).secret
         with bind("127.0.0.1", 0) as socket:
-            async with Server(home, socket, tuple) as server:
+            async with Server(home, socket, tuple, tls=tls) as server:
                 place = Place(home, int(server.url.rpartition(":")[2]), token)
+                if tls is not None:
+                    place.tls = ssl.create_default_context(cafile=str(tls.certificate))
                 await place.is_alive()
                 yield place
 
@@ -109,6 +118,15 @@ async def served(tmp_path: Path, **options: Any) -> AsyncGenerator[Place, None]:
 async def place(tmp_path: Path) -> AsyncGenerator[Place, None]:
     async with served(tmp_path) as found:
         yield found
+
+
+def allow_connections(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Let the server have so many connections, which are half of what may be open."""
+
+    def limits(_: int) -> tuple[int, int]:
+        return 2 * most, 2 * most
+
+    monkeypatch.setattr(connections.resource, "getrlimit", limits)
 
 
 # -- those who take their time ---------------------------------------------------------------------
@@ -161,7 +179,7 @@ async def test_a_request_in_single_bytes_is_answered(place: Place):
 
 
 async def test_many_idle_connections_lock_nobody_out(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "max_connections", lambda: 20)
+    allow_connections(monkeypatch, 20)
     opened = [await asyncio.open_connection("127.0.0.1", place.port) for _ in range(200)]
     async with asyncio.timeout(120):
         await place.is_alive()
@@ -169,6 +187,218 @@ async def test_many_idle_connections_lock_nobody_out(place: Place, monkeypatch: 
         answer.is_problem(503)
     for _, writer in opened:
         writer.close()
+    await place.is_alive()
+
+
+async def open_many(
+    place: Place, count: int, first: bytes = b"", *, tls: bool = True
+) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open connections that send something, and then nothing more."""
+    opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    for _ in range(count):
+        spoken = place.tls if tls else None
+        pair = await asyncio.open_connection("127.0.0.1", place.port, ssl=spoken)
+        pair[1].write(first)
+        opened.append(pair)
+    return opened
+
+
+async def is_healthy(place: Place) -> None:
+    """Whoever watches the server is told that it is well."""
+    for path in ("/health", "/ready"):
+        answer = await place.send(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        assert answer.status == 200, answer
+
+
+_NEVER_WHOLE = {
+    "nothing": b"",
+    "half a head": b"GET /api/agents HTTP/1.1\r\nhost: localhost\r\nx: ",
+    "no body for a login": (
+        b"POST /api/login HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10000\r\n\r\n{"
+    ),
+    "no chunks for a login": (
+        b"POST /api/login HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    ),
+    "a body for a page": (
+        b"GET /api/docs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10000\r\n\r\n{"
+    ),
+}
+
+
+@pytest.mark.promise("X5", "O4")
+@pytest.mark.parametrize("first", _NEVER_WHOLE.values(), ids=_NEVER_WHOLE)
+async def test_who_has_no_token_takes_the_room_of_nobody(
+    place: Place, monkeypatch: pytest.MonkeyPatch, first: bytes
+):
+    allow_connections(monkeypatch, 20)
+    async with asyncio.timeout(60):
+        opened = await open_many(place, 60, first)
+        await place.is_alive()
+        await is_healthy(place)
+        assert await asyncio.gather(*(place.home.agents.list() for _ in range(3)))
+    for _, writer in opened:
+        writer.close()
+
+
+@pytest.mark.promise("X5", "O4")
+async def test_who_never_begins_tls_takes_the_room_of_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    allow_connections(monkeypatch, 20)
+    certificate, key = write_certificate(tmp_path / "tls")
+    async with served(tmp_path / "home", tls=TlsFiles(certificate, key)) as place:
+        async with asyncio.timeout(60):
+            opened = await open_many(place, 40, tls=False)
+            opened += await open_many(place, 40, b"\x16\x03\x01\x02\x00\x01\x00", tls=False)
+            await place.is_alive()
+            await is_healthy(place)
+            reader, _ = opened[0]  # who has waited for longest had to leave
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+            monkeypatch.setattr(connections, "HEAD_PATIENCE", 0.2)
+            opened += await open_many(place, 1, tls=False)
+            reader, _ = opened[-1]
+            with contextlib.suppress(ConnectionError):  # and who waits alone, in the end
+                assert await reader.read() == b""
+        for _, writer in opened:
+            writer.close()
+
+
+@pytest.mark.promise("X5", "X1")
+async def test_who_has_a_token_takes_a_share_of_the_room(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    allow_connections(monkeypatch, 24)
+    viewer = await place.home.tokens.create("viewer", role="viewer")
+    watch = place.head("GET", "/api/agents/aria/events").replace(
+        place.token.encode(), viewer.secret.encode()
+    )
+    async with asyncio.timeout(60):
+        await until_status(place, watch, 200)  # from now on the token is known
+        opened = await open_many(place, 60, watch)
+        heads = [await reader.readuntil(b"\r\n\r\n") for reader, _ in opened[:6]]
+        assert all(head.startswith(b"HTTP/1.1 200") for head in heads)
+        refused = await answer_on(opened[6][0])
+        refused.is_problem(429)
+        assert refused.body["type"] == "too-many-requests"
+        assert refused.headers["retry-after"] == "1"
+        await place.is_alive()
+        await is_healthy(place)
+        # Who has no more streams than they may can use them, and others their own.
+        own = await open_many(place, 8, place.head("GET", "/api/agents/aria/events"))
+        for reader, _ in own:
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        for _, writer in opened:
+            writer.close()
+        await until_status(place, watch, 200)
+    for _, writer in own:
+        writer.close()
+
+
+async def until_status(place: Place, request: bytes, status: int) -> None:
+    """Send a request over new connections until it is answered like this."""
+    while True:
+        async with place.connected() as (reader, writer):
+            writer.write(request)
+            if (await reader.readuntil(b"\r\n")).split()[1] == str(status).encode():
+                return
+
+
+@pytest.mark.promise("X5", "X1")
+async def test_another_constellation_takes_a_share_of_the_room(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    allow_connections(monkeypatch, 24)
+    await place.home.constellations.ensure("garden")
+    opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    async with asyncio.timeout(60):
+        for number in range(8):  # an owner there makes as many tokens and people as they like
+            role = "owner" if number % 2 else "partner"
+            tokens = place.home.tokens
+            token = await tokens.create(f"t{number}", constellation="garden", role=role)
+            head = place.head("GET", "/api/events").replace(
+                place.token.encode(), token.secret.encode()
+            )
+            opened += await open_many(place, 4, head)
+        statuses = [(await reader.readuntil(b"\r\n")).split()[1] for reader, _ in opened]
+        assert statuses.count(b"429") == len(opened) - 6, statuses
+        await place.is_alive()
+        await is_healthy(place)
+    for _, writer in opened:
+        writer.close()
+
+
+async def test_the_requests_of_a_caller_at_once_are_a_setting(tmp_path: Path):
+    async with served(tmp_path, settings={"api": {"requests_at_once": 1}}) as place:
+        viewer = await place.home.tokens.create("viewer", role="viewer")
+        plain = place.head().replace(place.token.encode(), viewer.secret.encode())
+        watch = plain.replace(b"aria HTTP", b"aria/events HTTP")
+        async with place.connected() as (reader, writer), asyncio.timeout(60):
+            writer.write(watch)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            (await place.send(plain)).is_problem(429)
+            await place.is_alive()
+        await until_status(place, plain, 200)
+
+
+@pytest.mark.promise("X5")
+async def test_connections_that_rest_leave_for_new_ones_those_of_the_owner_last(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    allow_connections(monkeypatch, 24)
+    viewer = await place.home.tokens.create("viewer", role="viewer")
+    plain = place.head().replace(place.token.encode(), viewer.secret.encode())
+    async with place.connected() as (reader, writer), asyncio.timeout(60):
+        writer.write(place.head())
+        assert (await answer_on(reader)).status == 200
+        resting = await open_many(place, 40, plain)
+        await is_healthy(place)
+        silent = await open_many(place, 40)
+        await is_healthy(place)
+        writer.write(place.head())  # the connection of the owner is there still
+        assert (await answer_on(reader)).status == 200
+    for _, other in (*resting, *silent):
+        other.close()
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize("start", [10_000, 60_000])
+async def test_a_body_that_begins_fast_and_then_drips_is_given_up(
+    place: Place, monkeypatch: pytest.MonkeyPatch, start: int
+):
+    monkeypatch.setattr(connections, "BODY_PATIENCE", 0.2)
+    monkeypatch.setattr(connections, "MIN_BODY_RATE", 10_000)
+    head = place.head("POST", "/api/agents/aria/ask", "content-length: 100000")
+    async with place.connected() as (reader, writer), asyncio.timeout(20):
+        writer.write(head + b"x" * start)
+        assert await reader.read() == b""
+    async with place.connected() as (reader, writer), asyncio.timeout(20):
+        # Behind another request, so that its head comes while that is answered.
+        writer.write(place.head() + head + b"x" * start)
+        assert (await answer_on(reader)).status == 200
+        assert await reader.read() == b""
+
+
+@pytest.mark.promise("X5")
+async def test_little_is_read_of_who_has_no_token(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connections, "HEAD_PATIENCE", 0.3)
+    login = "POST /api/login HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+    (await place.send((login % 20_000).encode())).is_problem(413)
+    async with place.connected() as (reader, writer), asyncio.timeout(20):
+        writer.write((login % 10_000).encode() + b"x" * 9_000)
+        assert await reader.read() == b""
+    monkeypatch.setattr(connections, "LINGER", 600.0)  # which is for those with a token
+    for path in ("/api/agents", "/mcp", "/openai/v1/chat/completions", "/nothing", "/health"):
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {1 << 30}\r\n\r\n"
+        async with place.connected() as (reader, writer), asyncio.timeout(20):
+            writer.write(head.encode() + b"x" * 1_000)
+            refused = await answer_on(reader)
+            assert refused.status in (401, 404, 405), refused
+            assert refused.headers["connection"] == "close"
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    writer.write(b"x" * (1 << 16))
+                    await writer.drain()
     await place.is_alive()
 
 
