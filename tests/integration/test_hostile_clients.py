@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.server.connection import Connection as McpConnection
 
 from asterism import Asterism
-from asterism.api import connections
+from asterism.api import connections, mcp_transport
 from asterism.api.server import Server, bind
 from asterism.api.tls import TlsFiles
 from asterism.turns import turn as turn_module
@@ -436,6 +437,95 @@ async def test_a_watcher_that_never_reads_is_dropped_and_can_come_back(
                 found += piece
             assert b"event: gap" in found
         await place.is_alive()
+
+
+# -- sessions of MCP clients -----------------------------------------------------------------------
+
+
+async def open_session(place: Place, secret: str, about: Any = "test") -> Answer:
+    """Open a session, as a client that says this of itself."""
+    params = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"experimental": {"x": {"y": about}}},
+        "clientInfo": {"name": about, "version": "1"},
+    }
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    return await post_mcp(place, secret, request)
+
+
+async def post_mcp(place: Place, secret: str, request: Any, *more: str) -> Answer:
+    """Send a message to the MCP server."""
+    body = json.dumps(request).encode()
+    kind = ("content-type: application/json", "accept: application/json, text/event-stream")
+    said = (f"content-length: {len(body)}", "connection: close", *kind, *more)
+    head = place.head("POST", "/mcp", *said)
+    return await place.send(head.replace(place.token.encode(), secret.encode()) + body)
+
+
+async def uses(place: Place, secret: str, session: str) -> int:
+    """Return the status of a request in a session."""
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    return (await post_mcp(place, secret, listing, f"mcp-session-id: {session}")).status
+
+
+@pytest.mark.promise("X5", "S4")
+async def test_the_sessions_of_a_token_end_for_its_own_new_ones(place: Place):
+    viewer = (await place.home.tokens.create("viewer", role="viewer")).secret
+    async with asyncio.timeout(60):
+        mine = (await open_session(place, place.token)).headers["mcp-session-id"]
+        first = [
+            (await open_session(place, viewer)).headers["mcp-session-id"]
+            for _ in range(mcp_transport.MAX_OF_CALLER)
+        ]
+        assert await uses(place, viewer, first[0]) == 200  # so that the second is the oldest
+        assert (await open_session(place, viewer)).status == 200
+        found = [await uses(place, viewer, session) for session in first]
+        assert found == [200, 404, *[200] * (len(first) - 2)]
+        assert await uses(place, place.token, mine) == 200
+        # Sessions that their client has ended make room.
+        head = place.head("DELETE", "/mcp", f"mcp-session-id: {first[0]}").replace(
+            place.token.encode(), viewer.encode()
+        )
+        assert (await place.send(head)).status == 200
+        assert (await open_session(place, viewer)).status == 200
+        assert await uses(place, viewer, first[2]) == 200
+
+
+@pytest.mark.promise("X5", "S4")
+async def test_many_sessions_of_many_tokens_refuse_nobody_one(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(mcp_transport, "MAX_SESSIONS", 12)
+    async with asyncio.timeout(60):
+        mine = (await open_session(place, place.token)).headers["mcp-session-id"]
+        for number in range(3):
+            secret = (await place.home.tokens.create(f"viewer{number}", role="viewer")).secret
+            for _ in range(8):
+                assert (await open_session(place, secret)).status == 200
+        assert await uses(place, place.token, mine) == 200
+        assert (await open_session(place, place.token)).status == 200
+
+
+@pytest.mark.promise("X5", "S4")
+async def test_what_an_mcp_client_says_of_itself_is_cut(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    kept: list[Any] = []
+    committed = McpConnection.client_params.fset
+    assert committed is not None
+
+    def note(connection: McpConnection, value: Any) -> None:
+        if value is not None:
+            kept.append(value.model_dump(mode="json", exclude_none=True))
+        committed(connection, value)
+
+    monkeypatch.setattr(McpConnection, "client_params", McpConnection.client_params.setter(note))
+    (await open_session(place, place.token, "n" * (1 << 20))).is_problem(413)
+    assert (await open_session(place, place.token, "n" * 20_000)).status == 200
+    (params,) = kept
+    assert len(json.dumps(params)) < 1_000
+    assert params["client_info"]["name"] == "n" * 200
+    assert list(params["capabilities"]) == ["experimental"]
 
 
 # -- too much of something -------------------------------------------------------------------------
