@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time as clock
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
@@ -47,6 +48,8 @@ MONTH_PATTERN = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 # Compiled when they are first used: every start imports this module, and few read a time.
 _DURATION = (
@@ -64,9 +67,25 @@ PhraseReader = Callable[[str, int], tuple[int, int] | None]
 """Returns the first and last millisecond of a phrase such as "last week", in days of UTC."""
 
 
+def now_ms() -> int:
+    """Return the time as milliseconds since 1970, UTC; the unit of every time in the store."""
+    try:
+        return clock.time_ns() // 1_000_000
+    except OverflowError:
+        # The clock of the machine was set beyond the year 2262, where that of Python ends.
+        return (_STARTED_NS + clock.monotonic_ns()) // 1_000_000
+
+
+_STARTED_NS = clock.time_ns() - clock.monotonic_ns()
+
+
 def to_datetime(milliseconds: int, zone: tzinfo = UTC) -> datetime:
     """Return a moment as a `datetime` in a time zone, exact to the millisecond."""
-    return (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    try:
+        return moment.astimezone(zone)
+    except OverflowError:  # the first or the last day that there is, which is another one there
+        return moment
 
 
 class Moment:
@@ -111,7 +130,13 @@ def to_ms(moment: datetime) -> int:
             f"{moment} has no time zone. Use a datetime that has one, such as "
             "datetime(2026, 11, 16, 4, 0, tzinfo=UTC). Nothing was done."
         )
-    return (moment - _EPOCH) // _MILLISECOND
+    milliseconds = (moment - _EPOCH) // _MILLISECOND
+    if not _FIRST <= milliseconds <= _LAST:
+        raise InvalidInput(
+            f"{moment} is before the year 1 or after the year 9999 in UTC. Use a time between "
+            "them. Nothing was done."
+        )
+    return milliseconds
 
 
 def ahead_of_utc(milliseconds: int, zone: tzinfo) -> int:
@@ -257,7 +282,7 @@ def read_moment(text: str, now: datetime | None = None) -> datetime:
     happened in it is part of what was known then.
     """
     written = _normalize(text)
-    here = now or datetime.now(UTC).astimezone(_local_zone)
+    here = now or to_datetime(now_ms()).astimezone(_local_zone)
     if re.fullmatch(_MILLISECONDS, written):
         return to_datetime(int(written))
     if written == "now":
@@ -281,7 +306,7 @@ def read_range(
 
     What `read_moment` does not understand is left to `read_phrase`.
     """
-    here = now or datetime.now(UTC).astimezone(_local_zone)
+    here = now or to_datetime(now_ms()).astimezone(_local_zone)
     try:
         first = read_moment(text, here)
     except InvalidInput:
@@ -408,6 +433,8 @@ def read_future(text: str, now: int, zone: tzinfo, *, regular: bool = False) -> 
     """
     try:
         found = _read_future(text[:200], to_datetime(now, zone), regular=regular)
+        if found is not None and found.at > _LAST:
+            found = None
     except (ValueError, OverflowError):
         found = None
     if found is None:
@@ -853,7 +880,7 @@ def local_clock(milliseconds: int) -> str:
 
 def local_short(milliseconds: int) -> str:
     """Return the local time of a moment of today, or the local date of another day."""
-    today = datetime.now(UTC).astimezone(_local_zone).date()
+    today = to_datetime(now_ms()).astimezone(_local_zone).date()
     moment = _local(milliseconds)
     return f"{moment:%H:%M:%S}" if moment.date() == today else f"{moment:%Y-%m-%d}"
 

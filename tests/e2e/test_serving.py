@@ -71,7 +71,7 @@ def test_a_home_is_served_over_tls(asterism: Command, tmp_path: Path):
         assert server.wait(PATIENCE) == 0
 
 
-@pytest.mark.promise("X5")
+@pytest.mark.promise("X5", "X1")
 def test_tls_files_that_cannot_be_used_are_refused_with_a_sentence(
     asterism: Command, tmp_path: Path
 ):
@@ -79,6 +79,8 @@ def test_tls_files_that_cannot_be_used_are_refused_with_a_sentence(
     other = write_certificate(tmp_path / "other")[1]
     expired, its_key = write_certificate(tmp_path / "expired", days=-1)
     _, locked = write_certificate(tmp_path / "locked", password=b"secret")
+    _, shared = write_certificate(tmp_path / "shared")
+    shared.chmod(0o604)
     missing = tmp_path / "nothing.pem"
     for files, told in (
         (("--tls-cert", str(certificate)), "api.tls_key is not"),
@@ -88,6 +90,7 @@ def test_tls_files_that_cannot_be_used_are_refused_with_a_sentence(
         (("--tls-cert", str(certificate), "--tls-key", str(other)), "cannot be used for TLS"),
         (("--tls-cert", str(expired), "--tls-key", str(its_key)), "expired on"),
         (("--tls-cert", str(certificate), "--tls-key", str(locked)), "needs a password"),
+        (("--tls-cert", str(certificate), "--tls-key", str(shared)), "chmod 600"),
     ):
         done = asterism.run("serve", "--port", "0", *files)
         assert done.returncode == 2, done.stderr

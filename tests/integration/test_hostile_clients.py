@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from mcp.server.connection import Connection as McpConnection
@@ -19,8 +20,9 @@ from asterism.api import connections, mcp_transport
 from asterism.api.server import Server, bind
 from asterism.api.tls import TlsFiles
 from asterism.turns import turn as turn_module
+from tests.api_scene import api_client
 from tests.certificates import write_certificate
-from tests.scenes import open_home
+from tests.scenes import open_home, until
 
 pytestmark = pytest.mark.promise("S5")
 
@@ -439,6 +441,56 @@ async def test_a_watcher_that_never_reads_is_dropped_and_can_come_back(
         await place.is_alive()
 
 
+# -- times that cannot be -------------------------------------------------------------------------
+
+_TIMES = (
+    *("9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "10000-01-01T00:00:00Z"),
+    *("9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00Z", "-0001-01-01", "253402300800000"),
+    *("in 9000 years", "in 99999999999999 hours", "in 1e300 days", "9999-12-31", "every 9e9 years"),
+)
+
+
+@pytest.mark.promise("X5")
+async def test_a_time_that_cannot_be_shown_is_refused(tmp_path: Path):
+    settings = {"timezone": "Pacific/Auckland"}
+    async with open_home(tmp_path, settings=settings) as home, api_client(home) as client:
+        await home.agents.create("aria")
+        for number, when in enumerate(_TIMES):
+            for path, field, rest in (
+                ("/api/tokens", "expires_at", {"name": f"t{number}"}),
+                ("/api/grants", "until", {"tool": "web", "agent": "aria"}),
+                ("/api/agents/aria/schedules", "when", {"text": "hello"}),
+                ("/api/agents/aria/passages", "true_from", {"text": f"fact {number}"}),
+                ("/api/search", "since", {"query": "fact"}),
+                ("/api/search", "moment", {"query": "fact"}),
+            ):
+                answer = await client.post(path, json={field: when, **rest})
+                assert answer.status_code < 500, (path, when, answer.text)
+            for path in ("/api/audit?since=", "/api/agents/aria/memory/at?moment="):
+                assert (await client.get(f"{path}{quote(when)}")).status_code < 500, (path, when)
+        for path in ("tokens", "grants", "agents/aria/schedules", "agents/aria/passages", "audit"):
+            assert (await client.get(f"/api/{path}")).status_code == 200, path
+
+
+@pytest.mark.promise("X5", "O4")
+async def test_a_clock_that_stands_beyond_all_times_ends_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    asked = 0
+
+    def beyond() -> Any:
+        nonlocal asked
+        asked += 1
+        raise OverflowError("timestamp too large to convert to C _PyTime_t")
+
+    for name in ("time", "time_ns"):
+        monkeypatch.setattr(f"time.{name}", beyond)
+    await until(lambda: asked >= 2)  # once a second the server looks at the clock by itself
+    await place.is_alive()
+    await is_healthy(place)
+    assert (await place.home.agents.ask("aria", "hi")).text == "answer to: hi"
+
+
 # -- sessions of MCP clients -----------------------------------------------------------------------
 
 
@@ -682,6 +734,25 @@ async def test_other_names_are_refused(place: Place):
     for host in ("localhost", "LOCALHOST", "[::1]", "aria.localhost", "127.0.0.1.", "localhost."):
         raw = f"GET /health HTTP/1.1\r\nhost: {host}:{place.port}\r\n\r\n".encode()
         assert (await place.send(raw)).status == 200, host
+
+
+@pytest.mark.promise("X1", "X5")
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("[::1].evil.test", "evil.test#.localhost", "[::1]evil.test:80", "[evil.test]", "[::1"),
+        *("localhost/evil.test", "evil.test@localhost", "localhost:80:90", "localhost:99999"),
+        *("evil.test\\.localhost", "evil.test?.localhost", "evil.test .localhost", "localhost:x"),
+        *("evil.test,.localhost", "[::1%25evil.test]", "evil.test%2f.localhost", "[]", "[::1]:-1"),
+        *("\xe9vil.localhost", "[v1.evil]", "localhost;evil.test", "<localhost>", "'.localhost"),
+    ],
+)
+async def test_a_host_that_is_none_is_refused(place: Place, host: str):
+    request = f"GET /health HTTP/1.1\r\nhost: {host}\r\n\r\n".encode("latin-1")
+    (await place.send(request)).is_problem(400)
+    if "/" not in host and " " not in host and "@" not in host and host.isascii():
+        whole = f"GET http://{host}/health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        assert (await place.send(whole.encode())).status in (400, 421)
 
 
 async def test_names_of_the_configuration_are_allowed(tmp_path: Path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import resource
 import socket
 import ssl
@@ -590,6 +591,10 @@ class RequestChecks:
         With a number for a name, or without one, a browser could not have been misled.
         """
         named = _host_name(host)
+        if named is None:
+            told = host.decode("latin-1")[:100]
+            said = f"The header Host is {told!r}; a name or an address is needed, and its port."
+            return 400, "input.request", said
         hosts = self._hosts()
         if not named or named == "localhost" or named.endswith(".localhost") or _is_number(named):
             return None
@@ -663,17 +668,25 @@ def _closing(receive: Receive, send: Send, *, has_body: bool) -> tuple[Receive, 
     return receive_counted, send_closing
 
 
-def _host_name(host: bytes) -> str:
-    """Return the name in a header `Host`, without its port."""
-    text = host.decode("latin-1").strip().lower()
-    if text.startswith("["):
-        return text.partition("]")[0] + "]"
-    return text.partition(":")[0].rstrip(".")
+def _host_name(host: bytes) -> str | None:
+    """Return the name in a header `Host`, without its port; None if it is not a valid one."""
+    match = _HOST.fullmatch(host.decode("latin-1").strip().lower())
+    if match is None or int(match["port"] or 0) > _MAX_PORT:
+        return None
+    if match["name"] is None and not _is_number(match["number"]):
+        return None
+    return match["number"] or match["name"].rstrip(".")
+
+
+_HOST = re.compile(
+    r"(?:\[(?P<number>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.-]*))(?::(?P<port>[0-9]{0,5}))?", re.ASCII
+)
+_MAX_PORT = 65_535
 
 
 def _is_number(name: str) -> bool:
     try:
-        ipaddress.ip_address(name.strip("[]"))
+        ipaddress.ip_address(name)
     except ValueError:
         return False
     return True

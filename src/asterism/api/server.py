@@ -115,6 +115,13 @@ class _UvicornServer(uvicorn.Server):
 
         return ConnectionTaker(listening, make, self._connections, self._tls)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Tell whether to stop."""
+        try:
+            return await super().on_tick(counter)
+        except OverflowError:  # the clock of the machine stands beyond the year 2262
+            return self.should_exit
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Do nothing."""
@@ -535,6 +542,11 @@ async def _health(home: Asterism, problems: Sequence[str]) -> tuple[dict[str, An
     except (AsterismError, TimeoutError) as error:
         said = error.message if isinstance(error, AsterismError) else "The store does not answer."
         found["status"] = "failing"
+        found["problems"] = [*map(redact, (*found["problems"], said))]
+        return found, False
+    if home.is_full():
+        found["status"] = "failing"
+        said = "The disk is full, so that nothing can be stored. Free some space."
         found["problems"] = [*map(redact, (*found["problems"], said))]
         return found, False
     if dead:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
@@ -18,7 +17,7 @@ import orjson
 
 from asterism.errors import InvalidInput
 from asterism.records import dataclass
-from asterism.times import Moment, OptionalMoment, exact_duration, to_datetime, to_ms
+from asterism.times import Moment, OptionalMoment, exact_duration, now_ms, to_datetime, to_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +63,6 @@ class AgentRecord:
 
     created_at = Moment()
     archived_at = OptionalMoment()
-
-
-def now_ms() -> int:
-    """Return the time as milliseconds since 1970, UTC; the unit of every time in the store."""
-    return time.time_ns() // 1_000_000
 
 
 def optional_ms(moment: datetime | None) -> int | None:
