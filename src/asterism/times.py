@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time as clock
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
@@ -65,18 +64,6 @@ _HOURS = r"(\d{1,2}:\d{2})\s*-\s*(\d{1,2}:\d{2})"
 
 PhraseReader = Callable[[str, int], tuple[int, int] | None]
 """Returns the first and last millisecond of a phrase such as "last week", in days of UTC."""
-
-
-def now_ms() -> int:
-    """Return the time as milliseconds since 1970, UTC; the unit of every time in the store."""
-    try:
-        return clock.time_ns() // 1_000_000
-    except OverflowError:
-        # The clock of the machine was set beyond the year 2262, where that of Python ends.
-        return (_STARTED_NS + clock.monotonic_ns()) // 1_000_000
-
-
-_STARTED_NS = clock.time_ns() - clock.monotonic_ns()
 
 
 def to_datetime(milliseconds: int, zone: tzinfo = UTC) -> datetime:
@@ -282,7 +269,7 @@ def read_moment(text: str, now: datetime | None = None) -> datetime:
     happened in it is part of what was known then.
     """
     written = _normalize(text)
-    here = now or to_datetime(now_ms()).astimezone(_local_zone)
+    here = now or datetime.now(UTC).astimezone(_local_zone)
     if re.fullmatch(_MILLISECONDS, written):
         return to_datetime(int(written))
     if written == "now":
@@ -306,7 +293,7 @@ def read_range(
 
     What `read_moment` does not understand is left to `read_phrase`.
     """
-    here = now or to_datetime(now_ms()).astimezone(_local_zone)
+    here = now or datetime.now(UTC).astimezone(_local_zone)
     try:
         first = read_moment(text, here)
     except InvalidInput:
@@ -880,7 +867,7 @@ def local_clock(milliseconds: int) -> str:
 
 def local_short(milliseconds: int) -> str:
     """Return the local time of a moment of today, or the local date of another day."""
-    today = to_datetime(now_ms()).astimezone(_local_zone).date()
+    today = datetime.now(UTC).astimezone(_local_zone).date()
     moment = _local(milliseconds)
     return f"{moment:%H:%M:%S}" if moment.date() == today else f"{moment:%Y-%m-%d}"
 

@@ -15,7 +15,9 @@ import resource
 import socket
 import ssl
 import sys
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any, cast
 
 import h11
@@ -99,8 +101,9 @@ class _Connections:
 class OpenConnections:
     """The connections of a server: how many there are, and which has to leave for a new one.
 
-    A connection is silent until the head of a request is there, asks until that has shown a valid
-    token, is busy with it, and rests after the answer. Silent ones leave first, then those that
+    A connection is silent while something is awaited of a client that has shown no valid token:
+    TLS, a head, a body, or that it reads. It asks while such a request is looked at, is busy with
+    one that has shown a token, and rests after the answer. Silent ones leave first, then those that
     ask, then those that rest; of the first two some may stay, so that a newcomer gets as far as to
     show its token. Busy ones never leave: `limits.RequestShares` bounds how many there are.
     """
@@ -116,8 +119,8 @@ class OpenConnections:
         self._all.add(connection)
         self.note_silent(connection)
         most = max_connections()
-        # Each may hold the half of a head in memory.
-        if len(self._silent) > most // 2:
+        # Each takes memory for TLS, and for what it has sent or does not read.
+        while len(self._silent) > most // 4:
             self._end_oldest(self._silent)
         while len(self._all) > most and self.make_room(most // 8):
             pass
@@ -128,7 +131,7 @@ class OpenConnections:
         self._all.discard(connection)
 
     def note_silent(self, connection: HttpConnection) -> None:
-        """Note that a connection has asked for nothing, or not with a token."""
+        """Note that something is awaited of a client without a token."""
         self._put(connection, self._silent, connection.address)
 
     def note_asking(self, connection: HttpConnection) -> None:
@@ -245,23 +248,41 @@ class ConnectionTaker:
         connection.join(self._connections, address, opening)
 
     async def _open(self, connection: HttpConnection, taken: socket.socket) -> None:
-        patience = HEAD_PATIENCE if self._tls is not None else None
-        await self._loop.connect_accepted_socket(
-            lambda: connection,
-            taken,
-            ssl=self._tls,
-            ssl_handshake_timeout=patience,
-            ssl_shutdown_timeout=None if self._tls is None else LINGER,
+        if self._tls is None:
+            await self._loop.connect_accepted_socket(lambda: connection, taken)
+            return
+        agreed: asyncio.Future[None] = self._loop.create_future()
+        spoken = _Tls(
+            *(self._loop, connection, self._tls, agreed),
+            server_side=True,
+            ssl_handshake_timeout=ceil(HEAD_PATIENCE),
+            ssl_shutdown_timeout=ceil(LINGER),
         )
+        transport, _ = await self._loop.connect_accepted_socket(lambda: spoken, taken)
+        try:
+            await agreed
+        except BaseException:
+            transport.abort()
+            raise
 
     def _opened(
         self, task: asyncio.Task[None], connection: HttpConnection, taken: socket.socket
     ) -> None:
         self._opening.discard(task)
-        if task.cancelled() or task.exception() is not None:
+        connection.opening = None
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            error.with_traceback(None)  # it holds the memory of TLS until the garbage is collected
+        if error is not None or task.cancelled():
             self._connections.remove(connection)
             if not connection.is_open:
                 taken.close()
+
+
+class _Tls(SSLProtocol):
+    """TLS with a small buffer: that of asyncio takes 256 KB for each client, silent or not."""
+
+    max_size = 32 << 10
 
 
 class _LingeringTransport:
@@ -305,6 +326,8 @@ class _LingeringTransport:
 class HttpConnection(H11Protocol):
     """A connection of a client, which has to get on with it."""
 
+    opening: asyncio.Task[None] | None = None
+    """What ends when there is something to read; None: it has ended."""
     address = ""
     """Where it comes from: the client, or a proxy."""
     caller: str | None = None
@@ -317,10 +340,10 @@ class HttpConnection(H11Protocol):
     _stopping = False
 
     def join(self, connections: OpenConnections, address: str, opening: asyncio.Task[None]) -> None:
-        """Be counted, before there is anything to read; `opening` ends when there is."""
+        """Be counted, before there is anything to read."""
         self.address = address
         self._open_connections = connections
-        self._opening = opening
+        self.opening = opening
         connections.add(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -343,7 +366,7 @@ class HttpConnection(H11Protocol):
 
     def end_for_others(self) -> None:
         """Close at once: there are too many connections."""
-        if self._opening.cancel() or not self.is_open:
+        if (self.opening is not None and self.opening.cancel()) or not self.is_open:
             return
         self.refuse(
             503, "too-many-connections", "There are too many connections. Try again in a moment."
@@ -430,6 +453,8 @@ class HttpConnection(H11Protocol):
     def pause_writing(self) -> None:
         """Note that the client does not read as fast as it is written to."""
         super().pause_writing()
+        if self.caller is None:
+            self._open_connections.note_silent(self)
         if self._stalled is None:
             self._stalled = self.loop.call_later(READ_PATIENCE, self._raw.abort)
 
@@ -472,6 +497,8 @@ class HttpConnection(H11Protocol):
         if self.flow.read_paused:
             self._set_timer(min(_LOOK_EVERY, patience), self._await_body)
         else:
+            if self.caller is None:
+                self._open_connections.note_silent(self)
             self._set_timer(patience, self._check_body)
 
     def _check_body(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
@@ -17,7 +18,7 @@ import orjson
 
 from asterism.errors import InvalidInput
 from asterism.records import dataclass
-from asterism.times import Moment, OptionalMoment, exact_duration, now_ms, to_datetime, to_ms
+from asterism.times import Moment, OptionalMoment, exact_duration, to_datetime, to_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,18 @@ class AgentRecord:
 
     created_at = Moment()
     archived_at = OptionalMoment()
+
+
+def now_ms() -> int:
+    """Return the time as milliseconds since 1970, UTC; the unit of every time in the store."""
+    try:
+        return time.time_ns() // 1_000_000
+    except OverflowError:
+        # The clock of the machine was set beyond the year 2262, where that of Python ends.
+        return (_STARTED_NS + time.monotonic_ns()) // 1_000_000
+
+
+_STARTED_NS = time.time_ns() - time.monotonic_ns()
 
 
 def optional_ms(moment: datetime | None) -> int | None:
