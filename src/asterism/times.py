@@ -47,6 +47,8 @@ MONTH_PATTERN = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 # Compiled when they are first used: every start imports this module, and few read a time.
 _DURATION = (
@@ -66,7 +68,11 @@ PhraseReader = Callable[[str, int], tuple[int, int] | None]
 
 def to_datetime(milliseconds: int, zone: tzinfo = UTC) -> datetime:
     """Return a moment as a `datetime` in a time zone, exact to the millisecond."""
-    return (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    try:
+        return moment.astimezone(zone)
+    except OverflowError:  # the first or the last day that there is, which is another one there
+        return moment
 
 
 class Moment:
@@ -111,7 +117,13 @@ def to_ms(moment: datetime) -> int:
             f"{moment} has no time zone. Use a datetime that has one, such as "
             "datetime(2026, 11, 16, 4, 0, tzinfo=UTC). Nothing was done."
         )
-    return (moment - _EPOCH) // _MILLISECOND
+    milliseconds = (moment - _EPOCH) // _MILLISECOND
+    if not _FIRST <= milliseconds <= _LAST:
+        raise InvalidInput(
+            f"{moment} is before the year 1 or after the year 9999 in UTC. Use a time between "
+            "them. Nothing was done."
+        )
+    return milliseconds
 
 
 def ahead_of_utc(milliseconds: int, zone: tzinfo) -> int:
@@ -408,6 +420,8 @@ def read_future(text: str, now: int, zone: tzinfo, *, regular: bool = False) -> 
     """
     try:
         found = _read_future(text[:200], to_datetime(now, zone), regular=regular)
+        if found is not None and found.at > _LAST:
+            found = None
     except (ValueError, OverflowError):
         found = None
     if found is None:

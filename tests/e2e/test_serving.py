@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -13,21 +14,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from asterism.api.tls import TlsFiles
 from asterism.errors import InvalidInput
+from tests.certificates import write_certificate
 from tests.e2e.command import EXECUTABLE, PATIENCE, Command, Installed, ModelServer
 
 
@@ -56,38 +52,6 @@ def until(fulfilled: Callable[[], bool]) -> None:
 
 
 # -- TLS and proxies -------------------------------------------------------------------------------
-
-
-def write_certificate(
-    place: Path, *, days: int = 30, password: bytes | None = None
-) -> tuple[Path, Path]:
-    """Write a certificate for 127.0.0.1 that signs itself, and its key."""
-    place.mkdir(exist_ok=True)
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    san = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=60))
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(san, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    kind = (
-        serialization.BestAvailableEncryption(password)
-        if password is not None
-        else serialization.NoEncryption()
-    )
-    certificate, private = place / "cert.pem", place / "key.pem"
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    form = serialization.PrivateFormat.PKCS8
-    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, kind))
-    return certificate, private
 
 
 @pytest.mark.promise("X1")
@@ -174,6 +138,41 @@ def test_beyond_this_machine_needs_tls_or_a_proxy(asterism: Command):
     assert "other machines could read tokens" in done.stderr
     assert "--behind-proxy" in done.stderr
     assert not asterism.data.exists()
+
+
+@pytest.mark.promise("X1")
+def test_a_key_that_others_can_read_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    certificate, key = write_certificate(tmp_path / "tls")
+    key.chmod(0o640)
+    TlsFiles(certificate, key)
+    assert not caplog.text
+    key.chmod(0o604)
+    TlsFiles(certificate, key)
+    assert f'(mode 0604). Run "chmod 600 {key}"' in caplog.text
+
+
+@pytest.mark.promise("X5", "O4")
+def test_who_connects_and_is_silent_takes_no_file_of_the_home(asterism: Command, tmp_path: Path):
+    certificate, key = write_certificate(tmp_path / "tls")
+    files = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    asterism.ok("agent", "create", "aria")
+    with (
+        asterism.started("serve", "--port", "0", *files) as server,
+        contextlib.ExitStack() as open_,
+    ):
+        url = address_of(server)
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (256, 256))
+        port = int(url.rpartition(":")[2])
+        for _ in range(600):
+            open_.enter_context(socket.create_connection(("127.0.0.1", port)))
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        with client_of(asterism, url, verify=trusting) as client:
+            answer = client.post("/api/agents", json={"name": "bea"}, timeout=10)
+            assert answer.status_code == 201
+            assert client.get("/health", timeout=10).json()["status"] == "ok"
+        assert [agent["name"] for agent in asterism.json("agent", "list")] == ["aria", "bea"]
 
 
 @pytest.mark.promise("X1")

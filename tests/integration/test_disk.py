@@ -18,6 +18,7 @@ from asterism.ports import Emit, ModelRequest
 from asterism.store.sqlite import open_sqlite
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Reply, RetrySafety
+from tests.api_scene import api_client
 from tests.scenes import obedient, open_home, until
 from tests.torture.disk import MeddledDisk, MeddledFile, Operation
 
@@ -58,6 +59,7 @@ TROUBLES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.promise("O4")
 @TROUBLES
 async def test_what_could_not_be_stored_is_not_confirmed(
     tmp_path: Path, disk: BadDisk, trouble: str, error: type[StoreUnavailable]
@@ -74,11 +76,19 @@ async def test_what_could_not_be_stored_is_not_confirmed(
         with pytest.raises(error):
             await home.agents.create("bela")
         assert await home.turns.waiting() == []
+        async with api_client(home, None) as client:
+            health = await client.get("/health")
+            fails = trouble == "full"
+            assert health.status_code == (503 if fails else 200)
+            assert (health.json()["status"] == "failing") is fails
+            assert (await client.get("/ready")).status_code == health.status_code
         disk.trouble = None
         # It was not accepted, so the same message is a new one.
         receipt = await home.agents.send(aria, "after", channel="c", external_id="0")
         assert not receipt.duplicate
         assert (await home.turns.wait(receipt)).text == "answer to: after"
+        async with api_client(home, None) as client:
+            assert (await client.get("/health")).json()["status"] == "ok"
     assert len(model.requests) == 2
     async with open_home(tmp_path) as home:
         assert [agent.name for agent in await home.agents.list()] == ["aria"]
@@ -200,7 +210,7 @@ def small_disk(tmp_path: Path) -> Generator[Path, None, None]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.promise("T2")
+@pytest.mark.promise("T2", "O4")
 async def test_a_file_system_that_is_really_full(small_disk: Path):
     ballast = small_disk / "ballast"
     async with open_home(small_disk) as home:
@@ -214,6 +224,11 @@ async def test_a_file_system_that_is_really_full(small_disk: Path):
                 receipt = await home.agents.send(aria, f"{len(accepted)} {'x' * 2_000}")
                 accepted.append(receipt.turn_id)
         assert len(accepted) < 1_000
+        async with api_client(home, None) as client:
+            health = await client.get("/health")
+            assert health.status_code == 503
+            assert health.json()["status"] == "failing"
+            assert "disk is full" in health.json()["problems"][0]
         ballast.unlink()
         last = await asyncio.wait_for(home.agents.ask(aria, "room again"), 10)
         assert last.text == "answer to: room again"

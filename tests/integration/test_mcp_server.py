@@ -1,6 +1,7 @@
 """Our MCP server over HTTP, as clients of both revisions use it."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -442,6 +443,46 @@ async def test_subscribers_hear_of_changes(
             await home.blocks.write("aria", "persona", Append("Is friendly."))
             await until(lambda: len(heard) == 2)
             assert heard[1].endswith("/persona")
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.filterwarnings("ignore:resources/:mcp.shared.exceptions.MCPDeprecationWarning")
+async def test_the_clients_of_a_token_share_its_subscriptions(
+    tmp_path: Path, revision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_server, "MAX_OF_CALLER", 1)
+
+    async def subscribe(client: Any) -> None:
+        if revision == "2026-07-28":
+            async with client.listen(resource_subscriptions=[HUMAN]):
+                return
+        await client.subscribe_resource(HUMAN)
+
+    async with open_home(tmp_path) as home:
+        await home.agents.create("aria")
+        async with (
+            serving({"": home}) as url,
+            connected(url, revision) as first,
+            connected(url, revision) as second,
+        ):
+            session: Any = first
+            if revision == "2026-07-28":
+                async with first.listen(resource_subscriptions=[HUMAN]):
+                    with pytest.raises(MCPError, match="one more"):
+                        await subscribe(second)
+            else:
+                await session.subscribe_resource(HUMAN)
+                with pytest.raises(MCPError, match="one more"):
+                    await subscribe(second)
+                await session.unsubscribe_resource(HUMAN)
+            await until(lambda: _subscribed(second, subscribe))
+
+
+async def _subscribed(client: Any, subscribe: Any) -> bool:
+    with contextlib.suppress(MCPError):
+        await subscribe(client)
+        return True
+    return False
 
 
 # -- who may what ----------------------------------------------------------------------------------

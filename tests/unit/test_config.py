@@ -348,6 +348,7 @@ BAD_VALUES = {
     "agent_messages.max_depth = 0": "agent_messages.max_depth is 0; a whole number",
     "agent_messages.max_cost = -1": "agent_messages.max_cost is -1; an amount in US dollars",
     "api.requests_per_minute = 0": "api.requests_per_minute is 0; a whole number",
+    "api.requests_at_once = 0": "api.requests_at_once is 0; a whole number",
     'api.host = "a b"': 'api.host is "a b"; an address or a name of this machine',
     "api.port = 70000": "api.port is 70000; a whole number from 0 to 65,535",
     "api.background = 1": "api.background is 1; true or false is needed",

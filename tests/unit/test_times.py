@@ -36,7 +36,9 @@ from asterism.times import (
     to_ms,
     utc_minute,
     utc_text,
+    zone_named,
 )
+from asterism.types.agents import now_ms
 
 NOW = datetime(2026, 11, 16, 4, 30, tzinfo=UTC)
 """A Monday."""
@@ -290,3 +292,33 @@ def test_days_are_shown_with_one_year() -> None:
 def test_months_are_known_by_short_names() -> None:
     assert (MONTH_NUMBERS["sept"], MONTH_NUMBERS["sep"], MONTH_NUMBERS["september"]) == (9, 9, 9)
     assert set(MONTH_NUMBERS.values()) == set(range(1, 13))
+
+
+@pytest.mark.promise("X5")
+def test_a_clock_beyond_all_times_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def beyond() -> int:
+        raise OverflowError
+
+    before = now_ms()
+    monkeypatch.setattr("asterism.types.agents.time.time_ns", beyond)
+    assert abs(now_ms() - before) < 60_000
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=14))),
+    ],
+)
+def test_times_that_cannot_be_shown_are_refused(moment: datetime) -> None:
+    with pytest.raises(InvalidInput, match="Use a time between"):
+        to_ms(moment)
+
+
+@pytest.mark.parametrize("zone", ["Pacific/Auckland", "America/New_York", "UTC"])
+def test_the_first_and_the_last_time_are_shown_in_every_zone(zone: str) -> None:
+    for moment in (datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)):
+        shown = to_datetime(to_ms(moment), zone_named(zone))
+        assert abs(shown - moment) < timedelta(milliseconds=1)

@@ -57,6 +57,8 @@ STILL_VALID = "is_still_valid"
 """Where the state of a request keeps a function that tells whether its sender may still ask."""
 CHECK_EVERY = 2.0
 """Seconds after which a stream is ended whose receiver may not have it any more."""
+MAX_OPEN_BODY = 16 << 10
+"""Bytes of a request to an endpoint that needs no token."""
 MAX_DEPTH = 100
 """How deep values of a body may lie within others."""
 JSON = "application/json"
@@ -273,7 +275,8 @@ async def call_of(request: Request, one: ApiEndpoint) -> ApiCall:
     query = _checked(lambda: one.query.model_validate(values), "query")
     body: Any = None
     if one.body is not None:
-        body = _body(one.body, await read_body(request))
+        most = MAX_OPEN_BODY if one.verb == OPEN else MAX_BODY
+        body = _body(one.body, await read_body(request, most))
     home = request.state.home if one.verb != OPEN else request.app.state.server
     return ApiCall(home, request, _path_values(request), query, body)
 

@@ -1,10 +1,11 @@
-"""How many requests a caller may make, and which web pages may make them."""
+"""How many requests a caller may make, in a minute and at once, and which web pages may."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
@@ -14,16 +15,26 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
 from asterism.api.endpoints import PROBLEM
+from asterism.types.agents import OWNER
 from asterism.views import problem_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from asterism.app.authentication import AccessToken, WebSession
+
 _MAX_CALLERS = 10_000
 ANSWER_HEADERS = "answer_headers"
 """Where the state of a request keeps headers for its answer, whoever makes that."""
+NOTE_CALLER = "note_caller"
+"""Where the state of a request keeps what its connection is told of whose token it has shown."""
+OWNER_CALLER = "owner"
+"""The owner of the server's own constellation, for whom room is kept."""
 _BURST = 0.2
 """The share of a minute's requests that may come at once."""
+_SMALL_BODY = 64 << 10
+_LARGE_BODIES = 4
+"""Larger bodies than `_SMALL_BODY` of one caller that are read at the same time."""
 
 
 class Limiter:
@@ -47,13 +58,96 @@ class Limiter:
         return (left - 1, 0.0) if allowed else (0.0, (1 - left) / each)
 
 
-class RateLimit:
-    """Lets each caller make so many requests a minute, and tells the others when to come again."""
+class RequestShares:
+    """Who has how many requests under way, streams among them: nobody may have them all.
 
-    def __init__(self, app: ASGIApp, limiter: Limiter) -> None:
+    Each is a connection that is not closed for others, so that a quarter is left for whoever has
+    shown no token yet. Of the rest a part is kept for the owner of the server's own constellation,
+    and no other constellation and no person has all that remains.
+    """
+
+    def __init__(self, own: str, most: Callable[[], int], at_once: Callable[[], int]) -> None:
+        """Make it.
+
+        Args:
+            own: The server's own constellation.
+            most: Returns how many connections there are at most.
+            at_once: Returns how many requests of a caller may be under way.
+        """
+        self._own = own
+        self._most = most
+        self._at_once = at_once
+        self._under_way: Counter[str] = Counter()
+        self._large: dict[str, asyncio.Semaphore] = {}
+
+    def shares_of(self, token: AccessToken | WebSession, constellation: str) -> dict[str, int]:
+        """Return what a request with a token counts for, the caller first: each with its limit."""
+        most = self._most()
+        everybody = {"": most - most // 4}
+        person = token.person_id or OWNER
+        if constellation == self._own:
+            if person == OWNER:
+                return {OWNER_CALLER: most, **everybody}
+            others = {"others": most // 2}
+        else:
+            others = {f"in {constellation}": most // 4, "others": most // 2}
+        limit = min(self._at_once(), most // 4)
+        return {f"{person} in {constellation}": limit, **others, **everybody}
+
+    def begin(self, shares: dict[str, int]) -> bool:
+        """Count one request more; False if that is too many."""
+        if any(self._under_way[share] >= limit for share, limit in shares.items()):
+            return False
+        self._under_way.update(shares.keys())
+        return True
+
+    def end(self, shares: dict[str, int]) -> None:
+        """Count one request less."""
+        for share in shares:
+            self._under_way[share] -= 1
+            if not self._under_way[share]:
+                del self._under_way[share]
+                self._large.pop(share, None)
+
+    def turn_of(self, caller: str) -> asyncio.Semaphore:
+        """Return what the large bodies of a caller wait for, who has a request under way."""
+        return self._large.setdefault(caller, asyncio.Semaphore(_LARGE_BODIES))
+
+
+class _BodyInTurn:
+    """Reads a large body once few enough others of its caller are being read."""
+
+    def __init__(self, receive: Receive, turn: asyncio.Semaphore) -> None:
+        self._receive = receive
+        self._turn = turn
+        self._is_whole = self._has_turn = False
+
+    async def receive(self) -> Message:
+        """Return the next part of it."""
+        if not (self._is_whole or self._has_turn):
+            await self._turn.acquire()
+            self._has_turn = True
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self._is_whole = True
+            self.leave()
+        return message
+
+    def leave(self) -> None:
+        """Let others be read."""
+        if self._has_turn:
+            self._has_turn = False
+            self._turn.release()
+
+
+class RateLimit:
+    """Lets each caller make so many requests in a minute and at once, and refuses the others."""
+
+    def __init__(self, app: ASGIApp, limiter: Limiter, shares: RequestShares) -> None:
         """Wrap an application."""
         self._app = app
         self._limiter = limiter
+        self._shares = shares
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -71,9 +165,42 @@ class RateLimit:
             )
         )
         if wait:
-            await _refusal(scope, limit, wait)(scope, receive, send)
+            said = f"More than {limit:,} requests a minute were made. Try again in {seconds} s."
+            await _refusal(scope, said, seconds)(scope, receive, send)
+        elif scope["state"].get("token") is None:
+            await self._app(scope, receive, send)
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that came with a token, unless too many of its caller are under way."""
+        state = scope["state"]
+        shares = self._shares.shares_of(state["token"], state["asterism"].database.constellation)
+        if not self._shares.begin(shares):
+            said = (
+                "Too many requests of this caller are under way, streams among them. End a stream "
+                "or wait for an answer, and try again."
+            )
+            await _refusal(scope, said, 1)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        caller, body = next(iter(shares)), None
+        if NOTE_CALLER in state:
+            state[NOTE_CALLER](caller)
+        if caller != OWNER_CALLER and _has_large_body(scope):
+            body = _BodyInTurn(receive, self._shares.turn_of(caller))
+        try:
+            await self._app(scope, receive if body is None else body.receive, send)
+        finally:
+            if body is not None:
+                body.leave()
+            self._shares.end(shares)
+
+
+def _has_large_body(scope: Scope) -> bool:
+    for name, value in scope["headers"]:
+        if name == b"transfer-encoding" or (name == b"content-length" and int(value) > _SMALL_BODY):
+            return True
+    return False
 
 
 def _caller(scope: Scope) -> str:
@@ -84,18 +211,13 @@ def _caller(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _refusal(scope: Scope, limit: int, wait: float) -> Response:
+def _refusal(scope: Scope, said: str, seconds: int) -> Response:
     shape = {
-        **problem_of(
-            "too-many-requests",
-            "Too many requests",
-            f"More than {limit:,} requests a minute were made. Try again in {ceil(wait)} s. "
-            "Nothing was changed.",
-        ),
+        **problem_of("too-many-requests", "Too many requests", f"{said} Nothing was changed."),
         "status": 429,
         "instance": scope.get("state", {}).get("request_id"),
     }
-    return Response(orjson.dumps(shape), 429, {"retry-after": str(ceil(wait))}, PROBLEM)
+    return Response(orjson.dumps(shape), 429, {"retry-after": str(seconds)}, PROBLEM)
 
 
 class Origins:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -56,7 +57,8 @@ LOOK_EVERY = 2.0
 """Seconds between two looks at blocks that a client has subscribed to."""
 MAX_SUBSCRIPTIONS = 100
 """How many blocks one client may subscribe to."""
-_MAX_STREAMS = 256
+MAX_OF_CALLER = 300
+"""How many blocks all clients with one token may subscribe to: each is looked at all the time."""
 _PAGE = 200
 _MAX_COMPLETIONS = 100
 _TEXT = "text/plain"
@@ -144,7 +146,7 @@ class _Served:
         self._home_of = home_of
         self._agents = agents
         self._tools = tools
-        self._streams = 0
+        self._subscriptions: Counter[Asterism] = Counter()
         self._runs: set[asyncio.Task[BaseModel]] = set()
 
     def _scope(self, context: Context) -> ToolScope:
@@ -294,7 +296,7 @@ class _Served:
         connection = context.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - nothing else lives as long as the session
         watch = connection.state.get("asterism")
         if watch is None:
-            watch = _Watch(scope, context.session.send_resource_updated)
+            watch = _Watch(scope, self._subscriptions, context.session.send_resource_updated)
             connection.state["asterism"] = watch
             connection.exit_stack.push_async_callback(watch.close)
         watch.add(uri, seen.block.version)
@@ -315,8 +317,6 @@ class _Served:
     ) -> types.SubscriptionsListenResult:
         """Stream what changes to whoever listens (since 2026-07-28)."""
         scope, wanted = self._scope(context), params.notifications
-        if self._streams >= _MAX_STREAMS:
-            raise MCPError(types.INTERNAL_ERROR, "Too many clients listen. Try again later.")
         bus = InMemorySubscriptionBus()
 
         async def updated(uri: str) -> None:
@@ -329,15 +329,13 @@ class _Served:
             return {uri for uri, _ in await self._blocks(scope)}
 
         everything = wanted.resources_list_changed
-        watch = _Watch(scope, updated, uris if everything else None, listed)
-        for uri in wanted.resource_subscriptions or ():
-            watch.add(uri, await _version(scope, uri))
-        await watch.look()
-        self._streams += 1
+        watch = _Watch(scope, self._subscriptions, updated, uris if everything else None, listed)
         try:
+            for uri in wanted.resource_subscriptions or ():
+                watch.add(uri, await _version(scope, uri))
+            await watch.look()
             return await ListenHandler(bus)(context, params)
         finally:
-            self._streams -= 1
             await watch.close()
 
     # -- completion ------------------------------------------------------------------------------
@@ -394,11 +392,13 @@ class _Watch:
     def __init__(
         self,
         scope: ToolScope,
+        subscriptions: Counter[Asterism],
         updated: Callable[[str], Awaitable[None]],
         uris: Callable[[], Awaitable[set[str]]] | None = None,
         listed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._scope = scope
+        self._subscriptions = subscriptions
         self._updated = updated
         self._uris = uris
         self._listed = listed
@@ -408,17 +408,26 @@ class _Watch:
 
     def add(self, uri: str, version: int | None) -> None:
         """Watch a block from a version on."""
-        if uri not in self._versions and len(self._versions) >= MAX_SUBSCRIPTIONS:
-            raise InvalidInput(
-                f"A client may subscribe to {MAX_SUBSCRIPTIONS} blocks, and this is one more. "
-                "Unsubscribe from another first."
-            )
+        if uri not in self._versions:
+            if len(self._versions) >= MAX_SUBSCRIPTIONS:
+                raise InvalidInput(
+                    f"A client may subscribe to {MAX_SUBSCRIPTIONS} blocks, and this is one more. "
+                    "Unsubscribe from another first."
+                )
+            if self._subscriptions[self._scope.home] >= MAX_OF_CALLER:
+                raise InvalidInput(
+                    f"The clients with one token may subscribe to {MAX_OF_CALLER} blocks in all, "
+                    "and this is one more. Unsubscribe from another first."
+                )
+            self._subscriptions[self._scope.home] += 1
         self._versions[uri] = version
         self._begin()
 
     def remove(self, uri: str) -> None:
         """Watch a block no more."""
-        self._versions.pop(uri, None)
+        if uri in self._versions:
+            del self._versions[uri]
+            self._subscriptions -= Counter((self._scope.home,))
 
     def _begin(self) -> None:
         if self._task is None:
@@ -448,6 +457,8 @@ class _Watch:
 
     async def close(self) -> None:
         """Look no more."""
+        for uri in [*self._versions]:
+            self.remove(uri)
         if self._task is not None:
             self._task.cancel()
 

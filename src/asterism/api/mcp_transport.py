@@ -7,26 +7,39 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Generator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
-from asterism.api.endpoints import send_while_valid
+import orjson
+from starlette.requests import Request
+
+from asterism.api.endpoints import problem_answer, read_body, send_while_valid
 from asterism.app.home import actor_of
-from asterism.errors import ConfigError
+from asterism.errors import ConfigError, RequestTooLarge
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server as ProtocolServer
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
     from asterism.app import Asterism
 
+SESSION = b"mcp-session-id"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MAX_BODY = 4 * 1024 * 1024
 """The largest request that is read, in bytes."""
-MAX_SESSIONS = 1_000
+MAX_OPENING = 64 << 10
+"""The largest request that opens a session, in bytes."""
+MAX_SESSIONS = 500
+"""How many sessions there are; whoever has most loses the one that was not used for longest."""
+MAX_OF_CALLER = 32
+"""How many of them are of one token; with one more, the one not used for longest ends."""
+_MAX_TEXT = 200
+"""Characters that are kept of what a client says of itself."""
+_KEPT = ("name", "title", "version")
+_CAPABILITIES = ("elicitation", "experimental", "roots", "sampling", "tasks")
 IDLE_SECONDS = 30 * 60.0
 """How long a session of a revision up to 2025-11-25 is kept that nobody uses."""
 
@@ -84,6 +97,7 @@ class McpApplication:
             ],
         )
         self._manager: StreamableHTTPSessionManager | None = None
+        self._sessions = _Sessions()
         self._running: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._stop = asyncio.Event()
@@ -94,9 +108,60 @@ class McpApplication:
         known = {**scope, "user": _caller(scope)}
 
         async def answer(send: Send) -> None:
-            await manager.handle_request(known, receive, send)
+            given = _header(scope, SESSION)
+            if given:
+                await self._use(given, manager, known, receive, send)
+            elif scope["method"] == "POST" and _opens_session(scope):
+                await self._open(manager, known, receive, send)
+            else:
+                await manager.handle_request(known, receive, send)
 
         await send_while_valid(scope, send, answer)
+
+    async def _use(
+        self,
+        session: bytes,
+        manager: StreamableHTTPSessionManager,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Answer a request of a session."""
+        caller = _token_of(scope)
+
+        async def send_noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if status == 404 or (status < 400 and scope["method"] == "DELETE"):
+                    self._sessions.remove(caller, session)
+            await send(message)
+
+        with self._sessions.using(caller, session):
+            await manager.handle_request(scope, receive, send_noting)
+
+    async def _open(
+        self, manager: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Open a session, and end those that there are too many of."""
+        try:
+            body = await read_body(Request(scope, receive), MAX_OPENING)
+        except RequestTooLarge as error:
+            own = scope["state"].get("request_id", "")
+            await problem_answer(error, own)(scope, receive, send)
+            return
+        caller, opened = _token_of(scope), b""
+
+        async def send_noting(message: Message) -> None:
+            nonlocal opened
+            if message["type"] == "http.response.start" and message["status"] < 400:
+                opened = next((value for name, value in message["headers"] if name == SESSION), b"")
+                if opened:
+                    self._sessions.add(caller, opened, scope["user"])
+            await send(message)
+
+        await manager.handle_request(*_with_body(scope, _shortened(body), receive), send_noting)
+        for session, user in self._sessions.too_many(caller, opened):
+            await manager.handle_request(*_with_body(_ending(session, user), b"", receive), _drop)
 
     async def _started(self) -> StreamableHTTPSessionManager:
         async with self._starting:
@@ -108,8 +173,9 @@ class McpApplication:
                     security_settings=self._security,
                     session_idle_timeout=IDLE_SECONDS,
                     max_request_body_size=MAX_BODY,
-                    max_sessions=MAX_SESSIONS,
+                    max_sessions=None,  # ours end the oldest ones, and refuse nobody
                 )
+                self._sessions = _Sessions()
                 started = asyncio.Event()
                 self._stop.clear()
                 self._running = asyncio.create_task(self._run(manager, started))
@@ -131,6 +197,137 @@ class McpApplication:
             self._stop.set()
             if running is not None:
                 await running
+
+
+class _Sessions:
+    """The sessions that clients have opened: those of each caller, the last used one last.
+
+    One that was forgotten since nobody used it is here for longer, and is ended first, in vain.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[bytes, _ClientSession]] = {}
+        self._count = 0
+
+    def add(self, caller: str, session: bytes, user: Any) -> None:
+        """Note a session that was opened."""
+        self._of.setdefault(caller, {})[session] = _ClientSession(user)
+        self._count += 1
+
+    def remove(self, caller: str, session: bytes) -> None:
+        """Note that a session has ended."""
+        known = self._of.get(caller, {})
+        if known.pop(session, None) is not None:
+            self._count -= 1
+            if not known:
+                del self._of[caller]
+
+    @contextlib.contextmanager
+    def using(self, caller: str, session: bytes) -> Generator[None, None, None]:
+        """Note that a session is in use."""
+        known = self._of.get(caller, {})
+        found = known.pop(session, None)
+        if found is None:
+            yield
+            return
+        known[session] = found
+        found.requests += 1
+        try:
+            yield
+        finally:
+            found.requests -= 1
+
+    def too_many(self, caller: str, opened: bytes) -> list[tuple[bytes, Any]]:
+        """Forget those that have to end for a new one; return them, and of whom each is."""
+        ended: list[tuple[bytes, Any]] = []
+        while len(self._of.get(caller, ())) > MAX_OF_CALLER:
+            ended.append(self._take_oldest(caller, opened))
+        while self._count > MAX_SESSIONS:
+            most = max(self._of, key=lambda each: len(self._of[each]))
+            ended.append(self._take_oldest(most, opened))
+        return ended
+
+    def _take_oldest(self, caller: str, opened: bytes) -> tuple[bytes, Any]:
+        """Take out the session of a caller that was not used for longest; one in use comes last."""
+        known = self._of[caller]
+        session = min(known, key=lambda each: (each == opened, known[each].requests > 0))
+        user = known[session].user
+        self.remove(caller, session)
+        return session, user
+
+
+class _ClientSession:
+    """A session: of whom it is, and how many requests in it are under way."""
+
+    def __init__(self, user: Any) -> None:
+        self.user = user
+        self.requests = 0
+
+
+def _token_of(scope: Scope) -> str:
+    """Return the id of the token or the session of the web page that a request came with."""
+    return str(getattr(scope["state"].get("token"), "id", ""))
+
+
+def _opens_session(scope: Scope) -> bool:
+    """Tell whether a request without a session opens one, as revisions up to 2025-11-25 do."""
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+    revision = _header(scope, b"mcp-protocol-version").decode("latin-1")
+    return not revision or revision in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes:
+    return next((value for name, value in scope["headers"] if name == wanted), b"")
+
+
+def _shortened(body: bytes) -> bytes:
+    """Return the request that opens a session with what is used of it, since it is kept."""
+    try:
+        request = orjson.loads(body)
+        params = request["params"]
+        about, able = params["clientInfo"], params["capabilities"]
+        kept: dict[str, Any] = {
+            "protocolVersion": params["protocolVersion"][:_MAX_TEXT],
+            "clientInfo": {name: about[name][:_MAX_TEXT] for name in _KEPT if name in about},
+            "capabilities": {name: {} for name in _CAPABILITIES if name in able},
+        }
+        return orjson.dumps({**request, "params": kept})
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return body  # which is refused
+
+
+def _with_body(scope: Scope, body: bytes, receive: Receive) -> tuple[Scope, Receive]:
+    """Return a request whose body has been read, and what gives it once more."""
+    length = [(name, value) for name, value in scope["headers"] if name not in _OF_BODY]
+    scope = {**scope, "headers": [*length, (b"content-length", b"%d" % len(body))]}
+    waiting = [body]
+
+    async def receive_again() -> Message:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return scope, receive_again
+
+
+_OF_BODY = (b"content-length", b"transfer-encoding")
+
+
+def _ending(session: bytes, user: Any) -> Scope:
+    """Return the request by which a client would end its session."""
+    return {
+        "type": "http",
+        "method": "DELETE",
+        "path": "/",
+        "query_string": b"",
+        "headers": [(b"host", LOOPBACK[0].encode()), (SESSION, session)],
+        "user": user,
+    }
+
+
+async def _drop(_: Message) -> None:
+    """Send an answer to nobody."""
 
 
 def _caller(scope: Scope) -> Any:

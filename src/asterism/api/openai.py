@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -64,7 +63,7 @@ from asterism.errors import (
 from asterism.records import dataclass
 from asterism.telemetry.redaction import redact
 from asterism.turns.runtime import last_signal
-from asterism.types.agents import image
+from asterism.types.agents import image, now_ms
 from asterism.types.groups import GroupRecord
 from asterism.types.turns import (
     AnswerText,
@@ -501,7 +500,7 @@ async def _answer(home: Home, model: str, last: Signal, part: int) -> TurnAnswer
     except NotFound:
         # An answer to an approval that was refused has no turn.
         said = (str(last.data.get("text", "")),)
-        return TurnAnswer(model, last.turn_id, 0, int(time.time()), TurnState.DONE, said)
+        return TurnAnswer(model, last.turn_id, 0, now_ms() // 1000, TurnState.DONE, said)
 
 
 async def _last_signal(asked: _TurnRequest) -> Signal:
@@ -533,7 +532,7 @@ async def _chat(request: Request) -> Response:
         return JSONResponse(chat_completion(_checked(answer)))
     options = asked.stream_options
     with_usage = options is not None and options.include_usage
-    chunks = ChatStream(agent.name, int(time.time()), with_usage=with_usage)
+    chunks = ChatStream(agent.name, now_ms() // 1000, with_usage=with_usage)
     return await _streamed(request, agent.name, turn, chunks)
 
 
@@ -662,7 +661,7 @@ async def _respond(request: Request) -> Response:
     turn = await _ask(request, agent, asked, body, asked.conversation())
     echo = _echo(asked, body)
     if asked.stream:
-        stream = ResponseStream(agent.name, int(time.time()), echo)
+        stream = ResponseStream(agent.name, now_ms() // 1000, echo)
         return await _streamed(request, agent.name, turn, stream)
     answer = await _answer(home, agent.name, await _last_signal(turn), turn.part)
     return JSONResponse(response_shape(_checked(answer), echo))

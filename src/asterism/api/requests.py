@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 _RECONNECT = b"retry: 1000\nevent: reconnect\ndata: {}\n\n"
 """Without an id, so that a client comes back with that of the last event it has seen."""
 _RETRY_AFTER = "2"
+_PIECE = 64 << 10
+"""Bytes of an answer that are sent at once."""
 
 
 class ServerStop:
@@ -110,9 +112,21 @@ class _OpenRequest:
             self.is_stream = kind.startswith(EVENTS)
         elif message["type"] == "http.response.body":
             self._is_complete = not message.get("more_body", False)
+            body = message.get("body", b"")
+            if len(body) > _PIECE:
+                await self._send_in_pieces(body)
+                return
         await self._send(message)
         if self.is_stream and self._stop.is_begun:
             self.interrupt()  # it began while the server was stopping
+
+    async def _send_in_pieces(self, body: bytes) -> None:
+        """Send a part of the answer as fast as it is read; else all of it would wait in memory."""
+        end = len(body)
+        for start in range(0, end, _PIECE):
+            more = not self._is_complete or start + _PIECE < end
+            piece = body[start : start + _PIECE]
+            await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def end(self, scope: Scope, receive: Receive) -> None:
         """Send the end of an answer, or that there is none for now."""

@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import orjson
 import uvicorn
@@ -26,7 +26,14 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from asterism import __version__
 from asterism.api.auth import Authentication
 from asterism.api.calls import call_route
-from asterism.api.connections import MAX_HEAD, HttpConnection, RequestChecks
+from asterism.api.connections import (
+    MAX_HEAD,
+    ConnectionTaker,
+    HttpConnection,
+    OpenConnections,
+    RequestChecks,
+    max_connections,
+)
 from asterism.api.endpoints import (
     ENCODED_SLASHES,
     EVENTS,
@@ -40,7 +47,7 @@ from asterism.api.endpoints import (
     problem_answer,
 )
 from asterism.api.idempotency import answer_once
-from asterism.api.limits import ANSWER_HEADERS, Limiter, Origins, RateLimit
+from asterism.api.limits import ANSWER_HEADERS, Limiter, Origins, RateLimit, RequestShares
 from asterism.api.openai import OpenAIErrors, openai_routes
 from asterism.api.openapi import document, page
 from asterism.api.requests import EndedRequests, ObservedRequests, ServerStop
@@ -87,8 +94,33 @@ def bind(host: str, port: int) -> socket.socket:
     return taken
 
 
-class _Quiet(uvicorn.Server):
-    """A server that leaves signals to whoever runs it."""
+class _UvicornServer(uvicorn.Server):
+    """A server that leaves signals to whoever runs it, and takes no more connections than fit."""
+
+    def __init__(self, config: uvicorn.Config, tls: TlsFiles | None) -> None:
+        super().__init__(config)
+        self._tls = None if tls is None else tls.context
+        self._connections = OpenConnections()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to take connections."""
+        takers = [self._taker(listening) for listening in sockets or ()]
+        # uvicorn closes them and waits for them, and does nothing else with servers of asyncio.
+        self.servers = cast("list[asyncio.base_events.Server]", takers)
+        self.started = True
+
+    def _taker(self, listening: socket.socket) -> ConnectionTaker:
+        def make() -> HttpConnection:
+            return HttpConnection(self.config, self.server_state, self.lifespan.state)
+
+        return ConnectionTaker(listening, make, self._connections, self._tls)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell whether to stop."""
+        try:
+            return await super().on_tick(counter)
+        except OverflowError:  # the clock of the machine stands beyond the year 2262
+            return self.should_exit
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -185,9 +217,8 @@ class Server:
             proxy_headers=api.behind_proxy,
             forwarded_allow_ips=[*api.trusted_proxies],
             timeout_graceful_shutdown=int(grace + _PATIENCE),
-            ssl_context_factory=None if tls is None else lambda _, __: tls.context,
         )
-        self._server = _Quiet(config)
+        self._server = _UvicornServer(config, tls)
         self._serving: asyncio.Task[None] | None = None
         self._renewing: asyncio.Task[None] | None = None
 
@@ -260,6 +291,11 @@ class HttpApplication:
         self._stop = stop or ServerStop()
         self._limiter = Limiter(lambda: home.settings.api.requests_per_minute)
         self._refused = Limiter(self._limiter.per_minute)
+        self._shares = RequestShares(
+            home.database.constellation,
+            max_connections,
+            lambda: home.settings.api.requests_at_once,
+        )
         self._mcp = self._make_mcp()
         routes: list[BaseRoute] = [
             Route("/health", self._health),
@@ -304,7 +340,7 @@ class HttpApplication:
     def _guarded(self, app: ASGIApp) -> Origins:
         """Return an application for callers who are known; the requests of each are counted."""
         # From the inside out: who asks is known before their requests are counted.
-        limited: ASGIApp = RateLimit(app, self._limiter)
+        limited: ASGIApp = RateLimit(app, self._limiter, self._shares)
         known = Authentication(limited, self._home, OPEN_PATHS, self._refused)
         return Origins(known, lambda: self._home.settings.api.origins)
 
@@ -506,6 +542,11 @@ async def _health(home: Asterism, problems: Sequence[str]) -> tuple[dict[str, An
     except (AsterismError, TimeoutError) as error:
         said = error.message if isinstance(error, AsterismError) else "The store does not answer."
         found["status"] = "failing"
+        found["problems"] = [*map(redact, (*found["problems"], said))]
+        return found, False
+    if home.is_full():
+        found["status"] = "failing"
+        said = "The disk is full, so that nothing can be stored. Free some space."
         found["problems"] = [*map(redact, (*found["problems"], said))]
         return found, False
     if dead:

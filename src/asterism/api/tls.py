@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -13,6 +15,7 @@ from asterism.errors import InvalidInput
 if TYPE_CHECKING:
     from asterism.config import ApiSettings
 
+_log = logging.getLogger(__name__)
 _BEGUN = "Nothing was started."
 
 
@@ -35,6 +38,7 @@ class TlsFiles:
                     f"api.{name} names {file}, which cannot be read ({error.strerror}). Name a PEM "
                     f"file that this user may read. {_BEGUN}"
                 ) from None
+        self._check_mode()
         self._check_dates()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -58,6 +62,19 @@ class TlsFiles:
                 "with the certificate and those that sign it, and one with the private key of that "
                 f"certificate are needed. {_BEGUN}"
             ) from None
+
+    def _check_mode(self) -> None:
+        """Warn if other users of the machine can read or change the key.
+
+        Its group may read it: it is often one of those who may use certificates.
+        """
+        mode = stat.S_IMODE(self.key.stat().st_mode)
+        if mode & 0o027:
+            _log.warning(
+                "the key %s can be used by other users of this machine (mode %04o). Run "
+                '"chmod 600 %s", or 640 if its group shall read it, and make a new key.',
+                *(self.key, mode, self.key),
+            )
 
     def _check_dates(self) -> None:
         """Raise `InvalidInput` if the certificate is not one, or is not valid any more."""

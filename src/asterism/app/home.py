@@ -8,6 +8,7 @@ import inspect
 import logging
 import os
 import threading
+import time
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -51,7 +52,7 @@ from asterism.config import LiveSettings, Settings, data_directory
 from asterism.errors import AsterismError, InvalidInput
 from asterism.permissions import Act, Actor, LiveAuthority
 from asterism.ports import Answering, Channel, Clock, Model
-from asterism.private import make_directory
+from asterism.private import is_disk_full, make_directory
 from asterism.records import dataclass
 from asterism.store import agents, groups, messages
 from asterism.store.database import Connection, Database, DatabaseView
@@ -87,6 +88,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RETAIN_EVERY = 3_600.0
+_FULL_FOR = 60.0
+"""Seconds for which a disk that had no room for a write is held to be full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +372,13 @@ class Home:
             return await agents.count(tx), await messages.count(tx)
 
         return await session.database.read(read)
+
+    def is_full(self) -> bool:
+        """Tell whether the disk has no room, or had none for a write of the last minute."""
+        full_at = self._session.database.full_at
+        if full_at is not None and time.monotonic() - full_at < _FULL_FOR:
+            return True
+        return is_disk_full(self._session.data)
 
     async def check(self) -> list[str]:
         """Return what is wrong with the store; nothing if it is healthy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import difflib
 import functools
@@ -172,6 +173,10 @@ class Session:
     """Tells whether this process has an agent of this constellation in memory."""
     is_guest: bool = False
     """Whether the constellation is one that a server serves beside its own."""
+    _asked: dict[str, asyncio.Task[bool]] = dataclasses.field(
+        default_factory=dict[str, "asyncio.Task[bool]"], init=False, repr=False, compare=False
+    )
+    """What is being read of whether a turn may be seen, for all who ask at the same time."""
 
     @property
     def is_owner(self) -> bool:
@@ -271,7 +276,19 @@ class Session:
         """Tell whether the actor may see a turn."""
         if self.sees_all:
             return True
-        return bool(await self.database.read(lambda tx: self.visible_turns(tx, [turn_id])))
+        asked = self._asked.get(turn_id)
+        if asked is None:
+            # Many streams of a token ask the same of each signal, and may hold up its reader.
+            asked = self._asked[turn_id] = asyncio.create_task(self._reads_turn(turn_id))
+            # Nobody may be left to hear how it went.
+            asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(asked)
+
+    async def _reads_turn(self, turn_id: str) -> bool:
+        try:
+            return bool(await self.database.read(lambda tx: self.visible_turns(tx, [turn_id])))
+        finally:
+            del self._asked[turn_id]
 
     async def visible_of_turns(
         self,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import time
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ import orjson
 
 from asterism.errors import ConfigError, DeliveryError
 from asterism.ports import Accept
+from asterism.types.agents import now_ms
 from asterism.types.turns import Delivery
 
 _FINAL = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422})
@@ -60,7 +60,7 @@ class Webhook:
                 "attempt": delivery.attempts,
             }
         )
-        timestamp = str(int(time.time()))
+        timestamp = str(now_ms() // 1000)
         headers = {
             "content-type": "application/json",
             "idempotency-key": delivery.key,

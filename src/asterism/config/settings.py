@@ -930,6 +930,7 @@ class ApiSettings(SettingsTable):
         default=0.0, ge=0, le=300, description="a number of seconds from 0 to 300", examples=[10]
     )
     requests_per_minute: Count = 12_000
+    requests_at_once: Count = 100
     hosts: tuple[str, ...] = Field(
         default=(), strict=False, description='a list of names, such as ["home.example.org"],'
     )

@@ -128,6 +128,11 @@ class Database(Protocol):
         """How its schema was brought up to date when it was opened; None if it was not."""
         ...
 
+    @property
+    def full_at(self) -> float | None:
+        """When a write last found no room, by the monotonic clock; None: none has."""
+        ...
+
     def for_constellation(self, name: str) -> Database:
         """Return the same database with transactions of another constellation.
 
@@ -226,6 +231,11 @@ class DatabaseView:
         self.snapshot = driver.snapshot
         self.upgrade = driver.upgrade
         self.close = driver.close
+
+    @property
+    def full_at(self) -> float | None:
+        """When a write last found no room, by the monotonic clock; None: none has."""
+        return self.driver.full_at
 
     def for_constellation(self, name: str) -> Database:
         """Return the same database with transactions of another constellation."""

@@ -13,6 +13,7 @@ import queue
 import re
 import sys
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -168,6 +169,7 @@ class SQLite:
         self.constellation = constellation
         self.readonly = readonly
         self.upgrade: Upgrade | None = None
+        self.full_at: float | None = None
         self._vfs = vfs
         self._lock_fd: int | None = None
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -432,6 +434,7 @@ class SQLite:
                 if not alone:
                     raw.execute("RELEASE one")
             raw.execute("COMMIT")
+            self.full_at = None
         except BaseException as error:  # noqa: BLE001 - told to everybody who waits
             if raw.in_transaction:
                 with contextlib.suppress(apsw.Error):
@@ -588,6 +591,7 @@ class SQLite:
         # Where SQLite cannot make room for its shared memory, it speaks of input and output.
         unwritten = isinstance(error, apsw.IOError | apsw.CantOpenError) and is_disk_full(place)
         if isinstance(error, apsw.FullError) or unwritten:
+            self.full_at = time.monotonic()
             return StoreFull(_FULL.format(place=place))
         if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
             return StoreReadOnly(

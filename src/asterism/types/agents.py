@@ -68,7 +68,14 @@ class AgentRecord:
 
 def now_ms() -> int:
     """Return the time as milliseconds since 1970, UTC; the unit of every time in the store."""
-    return time.time_ns() // 1_000_000
+    try:
+        return time.time_ns() // 1_000_000
+    except OverflowError:
+        # The clock of the machine was set beyond the year 2262, where that of Python ends.
+        return (_STARTED_NS + time.monotonic_ns()) // 1_000_000
+
+
+_STARTED_NS = time.time_ns() - time.monotonic_ns()
 
 
 def optional_ms(moment: datetime | None) -> int | None:
