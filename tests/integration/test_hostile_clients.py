@@ -267,6 +267,32 @@ async def test_who_never_begins_tls_takes_the_room_of_nobody(
             writer.close()
 
 
+@pytest.mark.promise("X5", "O4")
+async def test_who_asks_much_without_a_token_is_answered_little(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    looks, counts = 0, place.home.counts
+
+    async def look() -> tuple[int, int]:
+        nonlocal looks
+        looks += 1
+        return await counts()
+
+    monkeypatch.setattr(place.home, "counts", look)
+    health = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    async with asyncio.timeout(60):
+        opened = await open_many(place, 40, health * 20)
+        answered = [await reader.read() for reader, _ in opened]
+        assert all(text.count(b"HTTP/1.1 200") == 1 for text in answered)
+        assert looks < 40
+        # With a token, requests may be sent ahead.
+        async with place.connected() as (reader, writer):
+            writer.write(place.head() * 3)
+            assert [(await answer_on(reader)).status for _ in range(3)] == [200] * 3
+    for _, writer in opened:
+        writer.close()
+
+
 @pytest.mark.promise("X5", "X1")
 async def test_who_has_a_token_takes_a_share_of_the_room(
     place: Place, monkeypatch: pytest.MonkeyPatch

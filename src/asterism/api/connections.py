@@ -446,7 +446,10 @@ class HttpConnection(H11Protocol):
             self._open_connections.note_silent(self)
         else:
             self._open_connections.note_resting(self, self.caller)
-        if self.client_is_sending:
+        # Without a token, each connection has one request at a time: no client sends the next one
+        # before it has its answer, and thousands of them would wait before those of others.
+        is_ahead = self.caller is None and bool(self.conn.trailing_data[0])
+        if self.client_is_sending or is_ahead:
             self.transport.close()
         super().on_response_complete()
 

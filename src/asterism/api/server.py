@@ -296,6 +296,7 @@ class HttpApplication:
             max_connections,
             lambda: home.settings.api.requests_at_once,
         )
+        self._looking: asyncio.Task[tuple[dict[str, Any], bool]] | None = None
         self._mcp = self._make_mcp()
         routes: list[BaseRoute] = [
             Route("/health", self._health),
@@ -344,12 +345,20 @@ class HttpApplication:
         known = Authentication(limited, self._home, OPEN_PATHS, self._refused)
         return Origins(known, lambda: self._home.settings.api.origins)
 
+    async def _look(self) -> tuple[dict[str, Any], bool]:
+        """Return how it goes, and whether it can work, to all who ask at the same time."""
+        looking = self._looking
+        if looking is None or looking.done():
+            looking = asyncio.create_task(_health(self._home, self._problems()))
+            self._looking = looking
+        return await asyncio.shield(looking)
+
     async def _health(self, _: Request) -> JSONResponse:
-        found, fit = await _health(self._home, self._problems())
+        found, fit = await self._look()
         return JSONResponse(found, 200 if fit else 503, {"cache-control": "no-store"})
 
     async def _ready(self, _: Request) -> JSONResponse:
-        fit = not self._stop.is_begun and (await _health(self._home, ()))[1]
+        fit = not self._stop.is_begun and (await self._look())[1]
         return JSONResponse({"ready": fit}, 200 if fit else 503, {"cache-control": "no-store"})
 
     async def _metrics(self, request: Request) -> Response:
