@@ -19,7 +19,7 @@ from tests.scenes import open_home
 
 pytestmark = pytest.mark.promise("X2")
 
-PLAIN = {"check_verb", "find_verb", "is_unlimited", "may_use", "owns_machine"}
+PLAIN = {"check_verb", "find_verb", "is_unlimited", "may_use"}
 """What is neither a verb nor a noun, and tells nothing that is stored."""
 
 

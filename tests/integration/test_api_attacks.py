@@ -211,3 +211,45 @@ async def test_two_changes_for_the_same_state_of_which_one_is_made(tmp_path: Pat
         assert {answer.status for answer in answers} <= {200, 409, 412}, answers
         made = [answer.status for answer in answers if answer.status not in (409, 412)]
         assert made == [200]
+
+
+@pytest.mark.promise("X1", "X5")
+@pytest.mark.timeout(60)
+async def test_a_body_of_many_small_values_is_refused_before_they_are_looked_at(tmp_path: Path):
+    async with (
+        open_home(tmp_path, ScriptedModel(["Hello."] * 2)) as home,
+        api_client(home) as client,
+    ):
+        await home.agents.create("aria")
+        many = {"text": "hi", "json_schema": {"const": [[[]]] * 600_000}}
+        refused = await client.post("/api/agents/aria/ask", json=many)
+        assert refused.status_code == 413
+        assert "more than 20,000 values" in refused.json()["detail"]
+        talk = [{"role": "user", "content": "hi"}]
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": many["json_schema"]}}
+        told = {"model": "aria", "messages": talk, "response_format": form}
+        refused = await client.post("/openai/v1/chat/completions", json=told)
+        assert refused.status_code == 413
+        # Words are no values, whatever is in them.
+        asked = {"text": '"[{, ' * 20_000}
+        assert (await client.post("/api/agents/aria/ask", json=asked)).is_success
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.timeout(60)
+async def test_no_schema_asks_for_more_than_a_model_could_write(tmp_path: Path):
+    huge = {"type": "array", "items": {"type": "string"}, "minItems": 50_000_000}
+    nested: dict[str, Any] = {"type": "string"}
+    for _ in range(6):
+        nested = {"type": "array", "items": nested, "minItems": 10_000}
+    async with open_home(tmp_path, settings={"model": "demo:guide"}) as home:
+        async with api_client(home) as client:
+            await home.agents.create("aria", model="demo:guide")
+            asked = {"text": "hi", "json_schema": huge}
+            refused = await client.post("/api/agents/aria/ask", json=asked)
+            assert refused.status_code == 422
+            assert "minItems 50,000,000; the most is 10,000" in refused.json()["detail"]
+            asked = {"text": "hi", "json_schema": nested}
+            answered = await client.post("/api/agents/aria/ask", json=asked)
+            assert answered.json()["state"] == "failed"
+            assert len(answered.content) < 1_000_000

@@ -98,7 +98,7 @@ class MortalDatabase:
         self.listen, self.check, self.close = real.listen, real.check, real.close
         self.columns, self.scrub, self.alone = real.columns, real.scrub, real.alone
         self.upgrade, self.snapshot = real.upgrade, real.snapshot
-        self.full_at = real.full_at
+        self.last_full = real.last_full
 
     def for_constellation(self, name: str) -> Database:
         real = self._real.for_constellation(name)

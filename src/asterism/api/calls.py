@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from asterism.api.endpoints import EventStream, problem_answer, read_body
+from asterism.api.endpoints import (
+    MANY_VALUES,
+    EventStream,
+    check_values,
+    problem_answer,
+    read_body,
+)
+from asterism.app.home import owns_machine
 from asterism.app.listener import VerbCalls, callback_line
 from asterism.errors import AsterismError, BadRequest, NotAllowed, OtherVersion
 from asterism.version import __version__
@@ -45,14 +52,16 @@ def call_route() -> Callable[[Request], Any]:
                     "all agents. Use the endpoints of /api/docs. Nothing was changed."
                 )
             try:
-                called = from_line(await read_body(request, MAX_CALL))
+                body = await read_body(request, MAX_CALL)
+                check_values(body, MANY_VALUES)
+                called = from_line(body)
             except BadFrame as error:
                 raise BadRequest(f"This is not a call: {error}. Nothing was changed.") from None
             _check_version(called)
         except AsterismError as error:
             return problem_answer(error, getattr(request.state, "request_id", ""))
         caller: Home = request.state.home
-        verbs = VerbCalls(_CallersHome(home, caller), traces=caller.owns_machine)
+        verbs = VerbCalls(_CallersHome(home, caller), traces=owns_machine(caller))
         return EventStream(_lines(verbs, called, _QueueFrames()), 200, _HEADERS)
 
     return answer
@@ -63,7 +72,7 @@ class _CallersHome:
 
     def __init__(self, home: Asterism, caller: Home) -> None:
         self._home = home
-        self._owns_machine = caller.owns_machine
+        self._owns_machine = owns_machine(caller)
         self.find_verb = caller.find_verb
 
     async def greet(self, *, work: bool) -> dict[str, Any]:

@@ -23,8 +23,10 @@ from starlette.routing import Route
 from asterism.api.endpoints import (
     EVENTS,
     JSON,
+    MANY_VALUES,
     PROBLEM,
     EventStream,
+    check_values,
     come_again,
     read_body,
     status_of,
@@ -286,6 +288,7 @@ async def _agent(home: Home, name: str) -> Agent | Group:
 async def _body(request: Request) -> Shape:
     """Return the JSON object that a request has as its body."""
     body = await read_body(request, _MAX_BODY)
+    check_values(body, MANY_VALUES)
     try:
         read: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -53,6 +53,7 @@ from asterism.api.openapi import document, page
 from asterism.api.requests import EndedRequests, ObservedRequests, ServerStop
 from asterism.api.routes import ENDPOINTS
 from asterism.api.tls import TlsFiles, check_exposed, tls_of
+from asterism.app.home import is_full
 from asterism.errors import AsterismError, BadRequest, Conflict, InvalidInput
 from asterism.store.database import end_tasks
 from asterism.telemetry.redaction import redact
@@ -291,6 +292,7 @@ class HttpApplication:
         self._stop = stop or ServerStop()
         self._limiter = Limiter(lambda: home.settings.api.requests_per_minute)
         self._refused = Limiter(self._limiter.per_minute)
+        self._measuring: tuple[str, asyncio.Future[tuple[bytes, str]] | None] = "", None
         self._shares = RequestShares(
             home.database.constellation,
             max_connections,
@@ -362,7 +364,13 @@ class HttpApplication:
         return JSONResponse({"ready": fit}, 200 if fit else 503, {"cache-control": "no-store"})
 
     async def _metrics(self, request: Request) -> Response:
-        body, kind = await self._home.metrics(request.headers.get("accept", ""))
+        accept = request.headers.get("accept", "")
+        asked, made = self._measuring
+        if made is None or made.done() or asked != accept:
+            # Nobody needs a token for it, and whoever asks meanwhile is told the same.
+            made = asyncio.ensure_future(self._home.metrics(accept))
+            self._measuring = accept, made
+        body, kind = await asyncio.shield(made)
         return Response(body, 200, {"cache-control": "no-store", "content-type": kind})
 
 
@@ -553,7 +561,7 @@ async def _health(home: Asterism, problems: Sequence[str]) -> tuple[dict[str, An
         found["status"] = "failing"
         found["problems"] = [*map(redact, (*found["problems"], said))]
         return found, False
-    if home.is_full():
+    if is_full(home):
         found["status"] = "failing"
         said = "The disk is full, so that nothing can be stored. Free some space."
         found["problems"] = [*map(redact, (*found["problems"], said))]

@@ -356,11 +356,6 @@ class Home:
         is_free = limits is None or (limits.acts is None and limits.agents is None)
         return self._session.is_owner and is_free
 
-    @property
-    def owns_machine(self) -> bool:
-        """Whether it is for the owner of the machine, who may know its paths and processes."""
-        return self._session.owns_machine
-
     async def counts(self) -> tuple[int, int]:
         """Return how many agents there are, and how many messages wait."""
         session = self._session
@@ -373,13 +368,6 @@ class Home:
 
         return await session.database.read(read)
 
-    def is_full(self) -> bool:
-        """Tell whether the disk has no room, or had none for a write of the last minute."""
-        full_at = self._session.database.full_at
-        if full_at is not None and time.monotonic() - full_at < _FULL_FOR:
-            return True
-        return is_disk_full(self._session.data)
-
     async def check(self) -> list[str]:
         """Return what is wrong with the store; nothing if it is healthy."""
         return await self._engine.database.check()
@@ -389,7 +377,7 @@ class Home:
         engine = self._engine
         agents, _ = await self.counts()
         return HomeStatus(
-            os.getpid() if self.owns_machine else None,
+            os.getpid() if self._session.owns_machine else None,
             __version__,
             engine.opened_at_ms,
             engine.lanes is not None,
@@ -424,6 +412,20 @@ def nouns() -> frozenset[str]:
 def actor_of(home: Home) -> Actor:
     """Return who acts in a home."""
     return home._session.actor  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a home has nouns only
+
+
+def owns_machine(home: Home) -> bool:
+    """Tell whether a home is for the owner of the machine, who may know paths and processes."""
+    return home._session.owns_machine  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a home has nouns only
+
+
+def is_full(home: Home) -> bool:
+    """Tell whether the disk has no room, or had none for a write of the last minute."""
+    session = home._session  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - a home has nouns only
+    last_full = session.database.last_full
+    if last_full is not None and time.monotonic() - last_full < _FULL_FOR:
+        return True
+    return is_disk_full(session.data)
 
 
 def agents_of(home: Home) -> frozenset[str]:

@@ -84,16 +84,21 @@ def _answer(request: ModelRequest) -> tuple[str, Call | None]:
     return f"{ABOUT} {echo}{shown_count} {_offer(tools)} {REAL_MODEL}", None
 
 
-def _example(schema: dict[str, Any]) -> Any:
-    """Return the simplest value that fulfils a simple JSON schema: the first of each choice."""
+def _example(schema: dict[str, Any], room: int = 10_000) -> Any:
+    """Return the simplest value that fulfils a simple JSON schema: the first of each choice.
+
+    It has at most about `room` values.
+    """
     if options := schema.get("enum"):
         return options[0]
     match schema.get("type"):
         case "object":
             parts: dict[str, Any] = schema.get("properties", {})
-            return {name: _example(part) for name, part in parts.items()}
+            inner = room // max(1, len(parts))
+            return {name: _example(part, inner) for name, part in parts.items()}
         case "array":
-            return [_example(schema.get("items", {}))] * max(1, int(schema.get("minItems", 1)))
+            count = max(1, min(int(schema.get("minItems", 1)), room))
+            return [_example(schema.get("items", {}), room // count)] * count
         case "integer" | "number":
             return schema.get("minimum", 0)
         case "boolean":

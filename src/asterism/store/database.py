@@ -129,7 +129,7 @@ class Database(Protocol):
         ...
 
     @property
-    def full_at(self) -> float | None:
+    def last_full(self) -> float | None:
         """When a write last found no room, by the monotonic clock; None: none has."""
         ...
 
@@ -233,9 +233,9 @@ class DatabaseView:
         self.close = driver.close
 
     @property
-    def full_at(self) -> float | None:
+    def last_full(self) -> float | None:
         """When a write last found no room, by the monotonic clock; None: none has."""
-        return self.driver.full_at
+        return self.driver.last_full
 
     def for_constellation(self, name: str) -> Database:
         """Return the same database with transactions of another constellation."""

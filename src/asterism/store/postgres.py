@@ -173,7 +173,7 @@ class Postgres:
         self._name = known.get("dbname", self._user)
         self.address = _address_of(known, self._name)
         self.upgrade: Upgrade | None = None
-        self.full_at: float | None = None
+        self.last_full: float | None = None
         self._migrations: list[Migration] = []
         self._conninfo = make_conninfo(**{**_DEFAULTS, **parts})
         # Connections commit by themselves, and every transaction says BEGIN: psycopg would take
@@ -315,7 +315,7 @@ class Postgres:
                         committing = True
                         await raw.commit()
                         if begin is _WRITE:
-                            self.full_at = None
+                            self.last_full = None
                         return result
                 except psycopg.Error as error:
                     if isinstance(error, _CLASHES) and attempt < _MAX_ATTEMPTS:
@@ -632,7 +632,7 @@ class Postgres:
         """Return the error to show to a user; None when it is a bug of asterism."""
         reason = error.diag.message_primary or _first_line(error)
         if isinstance(error, errors.DiskFull):
-            self.full_at = time.monotonic()
+            self.last_full = time.monotonic()
             return StoreFull(
                 f"There is no room left on the disk of PostgreSQL at {self.address}. Free some "
                 "space and try again; what was confirmed before is safe, and this was not written."

@@ -169,7 +169,7 @@ class SQLite:
         self.constellation = constellation
         self.readonly = readonly
         self.upgrade: Upgrade | None = None
-        self.full_at: float | None = None
+        self.last_full: float | None = None
         self._vfs = vfs
         self._lock_fd: int | None = None
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -434,7 +434,7 @@ class SQLite:
                 if not alone:
                     raw.execute("RELEASE one")
             raw.execute("COMMIT")
-            self.full_at = None
+            self.last_full = None
         except BaseException as error:  # noqa: BLE001 - told to everybody who waits
             if raw.in_transaction:
                 with contextlib.suppress(apsw.Error):
@@ -591,7 +591,7 @@ class SQLite:
         # Where SQLite cannot make room for its shared memory, it speaks of input and output.
         unwritten = isinstance(error, apsw.IOError | apsw.CantOpenError) and is_disk_full(place)
         if isinstance(error, apsw.FullError) or unwritten:
-            self.full_at = time.monotonic()
+            self.last_full = time.monotonic()
             return StoreFull(_FULL.format(place=place))
         if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError | apsw.PermissionsError):
             return StoreReadOnly(

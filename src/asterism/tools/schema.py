@@ -35,6 +35,8 @@ MAX_DEPTH = 40
 MAX_CHECKS = 50_000
 """How many keywords may be looked at for one call's arguments."""
 MAX_PATTERNS = 100
+MAX_LEAST = 10_000
+"""How many items or characters a schema may ask for at least: a model would have to write them."""
 _MAX_PATTERN_SIZE = 20_000
 _MAX_EXPANDED = 5_000
 
@@ -55,6 +57,7 @@ _INNER_SCHEMA = (
     "propertyNames",
 )
 _SCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_LEAST = ("minItems", "minLength", "minProperties", "minContains")
 _UNSUPPORTED = ("$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary")
 
 Node = dict[str, Any]
@@ -221,6 +224,10 @@ def _check_keywords(schema: Node) -> None:
         for keyword in ("$id", "id", "$schema"):
             if node is not schema and isinstance(node.get(keyword), str):
                 raise _UnfitSchema(f"{where} has its own {keyword}, which changes what $ref means")
+        for keyword in _LEAST:
+            least = node.get(keyword)
+            if isinstance(least, int | float) and least > MAX_LEAST:
+                raise _UnfitSchema(f"{where} has {keyword} {least:,}; the most is {MAX_LEAST:,}")
         reference = node.get("$ref")
         if isinstance(reference, str):
             if not reference.startswith("#") or (reference != "#" and reference[1:2] != "/"):

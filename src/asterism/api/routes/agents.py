@@ -11,6 +11,7 @@ from pydantic import Field
 
 from asterism.api.endpoints import (
     EVENTS,
+    MANY_VALUES,
     ApiCall,
     Body,
     endpoint,
@@ -281,6 +282,7 @@ async def watch_all(call: ApiCall) -> Any:
     "/agents/{agent}/import",
     "agents.import_messages",
     body=PastConversation,
+    values=MANY_VALUES,
     answer=ImportResult,
     status=201,
 )

@@ -7,7 +7,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from asterism.api.endpoints import ApiCall, Body, endpoint, expected_state, is_conditional
+from asterism.api.endpoints import (
+    MANY_VALUES,
+    ApiCall,
+    Body,
+    endpoint,
+    expected_state,
+    is_conditional,
+)
 from asterism.api.fields import (
     NEXT,
     AudienceText,
@@ -486,7 +493,14 @@ async def memory_at(call: ApiCall) -> Any:
     return await call.home.memory.as_of(call.path["agent"], **call.query.values())
 
 
-@endpoint("POST", "/agents/{agent}/memory", "memory.import_", body=MemoryDocument, answer=ANY)
+@endpoint(
+    "POST",
+    "/agents/{agent}/memory",
+    "memory.import_",
+    body=MemoryDocument,
+    answer=ANY,
+    values=MANY_VALUES,
+)
 async def import_memory(call: ApiCall) -> Any:
     """Import a document that an export has made."""
     return await call.home.memory.import_(call.path["agent"], **call.body.values())
