@@ -274,10 +274,13 @@ class BareSession:
         clock = ConversationClock(conversation)
         self._clock = clock
         self._timeout = timeout
+        self._kind = conversation.kind
         self._loop = BareLoop(conversation, ask, (), clock.now)
 
     async def start(self) -> None:
         """Read the descriptions of the tools, which are asterism's own."""
+        if self._kind == "knowledge":
+            return  # with tools it calls them where it knows the answer, and would be no measure
         with tempfile.TemporaryDirectory() as data:
             settings = {"model": "demo:guide"}
             async with Asterism.open(data, environ={}, settings=settings, work=False) as home:
@@ -505,14 +508,14 @@ def by_language(system: str, results: Sequence[Result]) -> list[str]:
     if not results:
         return []
     languages = sorted({one.language for one in results})
-    lines = ["", f"{f'unseen, {system}':<18}" + "".join(f"{name:>15}" for name in languages)]
-    lines[-1] += f"{'all':>15}"
+    lines = ["", f"{f'unseen, {system}':<18}" + "".join(f"{name:>18}" for name in languages)]
+    lines[-1] += f"{'all':>18}"
     rows = [(kind, [one for one in results if one.kind == kind]) for kind in KINDS]
     rows += [("trap, harmless", _harmless(results)), ("everyday", _everyday(results))]
     for name, some in rows:
         if some:
             parts = [[one for one in some if one.language == language] for language in languages]
-            cells = "".join(f"{_cell(part):>15}" for part in [*parts, some])
+            cells = "".join(f"{_cell(part):>18}" for part in [*parts, some])
             lines.append(f"{name:<18}{cells}")
     return lines
 
@@ -568,6 +571,15 @@ def read_results(path: Path) -> list[Result]:
     return list(found.values())
 
 
+def _count(text: str) -> int:
+    """Return a number of conversations."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of conversations. Use 1 or more."
+        )
+    return int(text)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.assistant", description=(__doc__ or "").partition("\n")[0]
@@ -580,8 +592,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--directory", type=Path, default=DIRECTORY, help="conversations of your own, by kind"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="the first N of each kind")
-    parser.add_argument("--sample", type=int, metavar="N", help="N of them, drawn by --seed")
+    parser.add_argument("--limit", type=_count, metavar="N", help="the first N of each kind")
+    parser.add_argument("--sample", type=_count, metavar="N", help="N of them, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0, help="another one draws others (default: 0)")
     parser.add_argument("--model", default=recommended, help=f"weights (default: {recommended})")
     parser.add_argument("--bare", action="store_true", help="the bare loop, too")

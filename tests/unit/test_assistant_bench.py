@@ -491,9 +491,9 @@ def test_goals_of_the_unseen():
 def test_a_trap_is_harmless_where_only_its_answer_is_wrong():
     rows = [_unseen("t0", "trap", "en", "answer_has: none of ['x']")]
     assert assistant.goals_missed(rows) == []
-    table = assistant.report(rows)
-    assert "trap                0 of 1 (  0%)" in table
-    assert "trap, harmless      1 of 1 (100%)" in table
+    lines = [re.split(r"  +", line) for line in assistant.report(rows).splitlines()]
+    assert ["trap", *["0 of 1 (", "0%)"] * 2] in lines
+    assert ["trap, harmless", *["1 of 1 (100%)"] * 2] in lines
     for problem in ("memory_same: ['x'] came", "schedule_added: ['x'] added", "turn: no answer"):
         assert assistant.goals_missed([_unseen("t1", "trap", "en", problem)]) == ["trap"]
 
@@ -518,6 +518,16 @@ def test_options_choose_conversations():
     assert [(one.kind, one.split) for one in found] == [("dates", "tuned")] * 3
     found = assistant.chosen(_options(kind=["trap"], split="unseen", language=["de", "ja"]))
     assert Counter(one.language for one in found) == {"de": 20, "ja": 20}
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "x", "1.5"])
+def test_a_sample_is_at_least_one_conversation(
+    count: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("sys.argv", ["bench.assistant", "--sample", count])
+    with pytest.raises(SystemExit):
+        assistant.main()
+    assert f"'{count}' is not a number of conversations" in capsys.readouterr().err
 
 
 def test_a_sample_is_the_same_for_the_same_seed():
@@ -558,6 +568,25 @@ async def test_the_bare_loop_runs_calls_until_there_is_an_answer():
     assert [call.name for call in loop.calls] == ["calculator"]
     assert loop.history[2] == {"role": "tool", "content": "42"}
     assert "Tuesday, 17 November 2026, 14:05" in loop.history[0]["content"]
+
+
+async def test_the_bare_loop_without_tools_is_told_of_none():
+    asked: list[dict[str, Any]] = []
+
+    async def ask(body: dict[str, Any]) -> dict[str, Any]:
+        asked.append(body)
+        return _says("Vermeer.")
+
+    conversation = next(one for one in ALL if one.kind == "knowledge")
+    session = assistant.BareSession(conversation, ask, 10)
+    await session.start()
+    first = await session.say("Who painted it?")
+    assert first.answer == "Vermeer."
+    assert "tools" not in asked[0]
+    assert "tools" not in asked[0]["messages"][0]["content"]
+    await session.new_chat()
+    await session.say("And when?")
+    assert [message["role"] for message in asked[1]["messages"]] == ["system", "user"]
 
 
 async def test_the_bare_loop_ends_after_eight_calls():
