@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -52,6 +53,8 @@ from bench.assistant_checks import (
 
 AGENT = "aria"
 GOAL, GOAL_OF_KIND = 0.85, 0.75
+UNSEEN_GOALS = {"trap": 0.97, "passing": 0.80, "correct": 0.80, "forget": 0.90}
+"""Of the split `unseen`; its everyday conversations have the goals above, by language."""
 _TIMEOUT = 300.0
 _MAX_IDLE = 86_400
 _SOURCE = "papers"
@@ -108,6 +111,10 @@ class Session(Protocol):
 
     async def restart(self) -> None:
         """Close everything and open it again."""
+        ...
+
+    async def new_chat(self) -> None:
+        """Begin the conversation anew; what is kept stays."""
         ...
 
 
@@ -171,12 +178,17 @@ class AsterismSession:
         await self._stack.aclose()
         await self._open()
 
+    async def new_chat(self) -> None:
+        """Begin the conversation anew, as `/new` does."""
+        await self._home.contexts.restart(AGENT)
+
     async def fill(self, count: int) -> None:
         """Import small talk."""
         await self._agent.import_messages(filler().messages(count))
 
     async def say(self, text: str) -> TurnResult:
         """Ask, and read what is kept and planned afterwards."""
+        memory, schedules = await self._memory(), await self._schedules()
         began, signals = self._clock.now(), list[Signal]()
         problem = ""
         try:
@@ -200,6 +212,8 @@ class AsterismSession:
             problem=problem,
             memory=await self._memory(),
             schedules=await self._schedules(),
+            memory_before=memory,
+            schedules_before=schedules,
         )
 
     async def _stop(self, signals: Sequence[Signal]) -> None:
@@ -260,10 +274,13 @@ class BareSession:
         clock = ConversationClock(conversation)
         self._clock = clock
         self._timeout = timeout
+        self._kind = conversation.kind
         self._loop = BareLoop(conversation, ask, (), clock.now)
 
     async def start(self) -> None:
         """Read the descriptions of the tools, which are asterism's own."""
+        if self._kind == "knowledge":
+            return  # with tools it calls them where it knows the answer, and would be no measure
         with tempfile.TemporaryDirectory() as data:
             settings = {"model": "demo:guide"}
             async with Asterism.open(data, environ={}, settings=settings, work=False) as home:
@@ -273,12 +290,17 @@ class BareSession:
     async def restart(self) -> None:
         """Do nothing: the bare loop is allowed to keep its conversation over a restart."""
 
+    async def new_chat(self) -> None:
+        """Drop the conversation."""
+        self._loop.history.clear()
+
     async def fill(self, count: int) -> None:
         """Put small talk into the conversation."""
         self._loop.add(filler().messages(count))
 
     async def say(self, text: str) -> TurnResult:
         """Ask, and read what is kept and planned afterwards."""
+        memory, schedules = tuple(self._loop.memory), tuple(self._loop.schedules.values())
         began = self._clock.now()
         answer, problem = "", ""
         try:
@@ -297,6 +319,8 @@ class BareSession:
             problem=problem,
             memory=tuple(self._loop.memory),
             schedules=tuple(self._loop.schedules.values()),
+            memory_before=memory,
+            schedules_before=schedules,
         )
 
     async def close(self) -> None:
@@ -342,6 +366,7 @@ class Result:
     calls: int = 0
     turns: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     at: str = ""
+    everyday: bool = False
 
     def add(self, step: Step, turn: TurnResult) -> None:
         """Judge a turn."""
@@ -361,6 +386,11 @@ class Result:
                 ],
             }
         )
+
+    @property
+    def harmless(self) -> bool:
+        """Whether it was at most a wrong answer: nothing was kept or planned against the checks."""
+        return all(problem.startswith(("answer_", "min_words")) for problem in self.failures)
 
     def fail(self, problem: str) -> None:
         """Note why the conversation did not pass."""
@@ -403,6 +433,7 @@ class Bench:
             *(system, conversation.id, conversation.kind, conversation.split),
             *(conversation.language, self._model),
             at=datetime.now(UTC).isoformat(timespec="seconds"),
+            everyday=conversation.everyday,
         )
         began = time.monotonic()
         try:
@@ -419,6 +450,8 @@ class Bench:
             for step in conversation.steps:
                 if step.restart:
                     await session.restart()
+                if step.new_chat:
+                    await session.new_chat()
                 if step.filler:
                     await session.fill(step.filler)
                 if step.say:
@@ -446,7 +479,7 @@ class Bench:
 
 
 def report(results: Sequence[Result]) -> str:
-    """Return how many conversations passed, by kind and by split, beside the goals."""
+    """Return how many conversations passed, by kind, split and language, beside the goals."""
     systems = sorted({result.system for result in results})
     lines = [f"{'':<18}" + "".join(f"{system:>20}" for system in systems)]
     rows = [(kind, [one for one in results if one.kind == kind]) for kind in KINDS]
@@ -456,10 +489,44 @@ def report(results: Sequence[Result]) -> str:
         if some:
             cells = (_cell([one for one in some if one.system == system]) for system in systems)
             lines.append(f"{name.replace('_', ' '):<18}" + "".join(f"{cell:>20}" for cell in cells))
-    lines.append(f"goals: {GOAL:.0%} in all, {GOAL_OF_KIND:.0%} in each kind")
+    for system in systems:
+        unseen = [one for one in results if (one.system, one.split) == (system, "unseen")]
+        lines += by_language(system, unseen)
+    lines += ["", f"goals: {GOAL:.0%} in all, {GOAL_OF_KIND:.0%} in each kind; of the unseen"]
+    goals = (f"{kind} {goal:.0%}" for kind, goal in UNSEEN_GOALS.items())
+    lines.append(
+        f"  {GOAL:.0%} everyday en, {GOAL_OF_KIND:.0%} everyday others, {', '.join(goals)},"
+    )
+    lines.append("  knowledge as in the bare loop; a trap that is harmless meets its goal")
     missed = goals_missed(results)
     lines.append(f"missed by asterism: {', '.join(missed)}" if missed else "asterism meets them")
     return "\n".join(lines)
+
+
+def by_language(system: str, results: Sequence[Result]) -> list[str]:
+    """Return how many unseen conversations passed with a system, by kind and by language."""
+    if not results:
+        return []
+    languages = sorted({one.language for one in results})
+    lines = ["", f"{f'unseen, {system}':<18}" + "".join(f"{name:>18}" for name in languages)]
+    lines[-1] += f"{'all':>18}"
+    rows = [(kind, [one for one in results if one.kind == kind]) for kind in KINDS]
+    rows += [("trap, harmless", _harmless(results)), ("everyday", _everyday(results))]
+    for name, some in rows:
+        if some:
+            parts = [[one for one in some if one.language == language] for language in languages]
+            cells = "".join(f"{_cell(part):>18}" for part in [*parts, some])
+            lines.append(f"{name:<18}{cells}")
+    return lines
+
+
+def _harmless(results: Sequence[Result]) -> list[Result]:
+    """Return the traps, passed where nothing was done, whatever was answered."""
+    return [replace(one, passed=one.harmless) for one in results if one.kind == "trap"]
+
+
+def _everyday(results: Sequence[Result], language: str | None = None) -> list[Result]:
+    return [one for one in results if one.everyday and one.language == (language or one.language)]
 
 
 def _cell(results: Sequence[Result]) -> str:
@@ -473,15 +540,23 @@ def _passed(results: Sequence[Result]) -> int:
 
 
 def goals_missed(results: Sequence[Result]) -> list[str]:
-    """Return the kinds in which asterism misses its goal, and `all` if it does in all."""
-    ours = [result for result in results if result.system == "asterism"]
-    missed: list[str] = []
-    for kind in KINDS:
-        some = [result for result in ours if result.kind == kind]
-        if some and _passed(some) < GOAL_OF_KIND * len(some):
-            missed.append(kind)
-    if ours and _passed(ours) < GOAL * len(ours):
-        missed.append("all")
+    """Return what misses its goal with asterism: kinds, `all`, and everyday languages."""
+    ours = [one for one in results if one.system == "asterism"]
+    known = [one for one in ours if one.split != "unseen"]
+    unseen = [one for one in ours if one.split == "unseen"]
+    rows = [(kind, GOAL_OF_KIND, [one for one in known if one.kind == kind]) for kind in KINDS]
+    rows.append(("all", GOAL, known))
+    for kind, goal in UNSEEN_GOALS.items():
+        some = [one for one in unseen if one.kind == kind]
+        rows.append((kind, goal, _harmless(some) if kind == "trap" else some))
+    for language in sorted({one.language for one in unseen}):
+        goal = GOAL if language == "en" else GOAL_OF_KIND
+        rows.append((f"everyday {language}", goal, _everyday(unseen, language)))
+    missed = [name for name, goal, some in rows if _passed(some) < goal * len(some)]
+    bare = {one.id: one for one in results if (one.system, one.kind) == ("bare", "knowledge")}
+    both = [one for one in unseen if one.id in bare]
+    if _passed(both) < _passed([bare[one.id] for one in both]):
+        missed.append("knowledge")
     return missed
 
 
@@ -496,6 +571,15 @@ def read_results(path: Path) -> list[Result]:
     return list(found.values())
 
 
+def _count(text: str) -> int:
+    """Return a number of conversations."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of conversations. Use 1 or more."
+        )
+    return int(text)
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.assistant", description=(__doc__ or "").partition("\n")[0]
@@ -503,11 +587,14 @@ def _options() -> argparse.Namespace:
     recommended = next(name for name, one in manifest().items() if one.recommended)
     parser.add_argument("--kind", action="append", choices=KINDS, help="may be given again")
     parser.add_argument("--only", action="append", metavar="ID", help="may be given again")
-    parser.add_argument("--split", choices=SPLITS, help="conversations of one half")
+    parser.add_argument("--split", choices=SPLITS, help="conversations of one split")
+    parser.add_argument("--language", action="append", metavar="CODE", help="may be given again")
     parser.add_argument(
         "--directory", type=Path, default=DIRECTORY, help="conversations of your own, by kind"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="the first N of each kind")
+    parser.add_argument("--limit", type=_count, metavar="N", help="the first N of each kind")
+    parser.add_argument("--sample", type=_count, metavar="N", help="N of them, drawn by --seed")
+    parser.add_argument("--seed", type=int, default=0, help="another one draws others (default: 0)")
     parser.add_argument("--model", default=recommended, help=f"weights (default: {recommended})")
     parser.add_argument("--bare", action="store_true", help="the bare loop, too")
     parser.add_argument("--timeout", type=float, default=_TIMEOUT, help="seconds for each turn")
@@ -521,17 +608,22 @@ def _options() -> argparse.Namespace:
 
 def chosen(options: argparse.Namespace) -> list[Conversation]:
     """Return the conversations that the options name."""
+    everything = conversations(options.directory)
     found: list[Conversation] = []
     for kind in options.kind or KINDS:
         some = [
             conversation
-            for conversation in conversations(options.directory)
+            for conversation in everything
             if conversation.kind == kind
             and (options.split is None or conversation.split == options.split)
+            and (not options.language or conversation.language in options.language)
             and (not options.only or conversation.id in options.only)
         ]
         found += some[: options.limit]
-    return found
+    if options.sample is None or options.sample >= len(found):
+        return found
+    drawn = random.Random(options.seed).sample(range(len(found)), options.sample)
+    return [found[place] for place in sorted(drawn)]
 
 
 def main() -> int:
@@ -539,6 +631,10 @@ def main() -> int:
     options = _options()
     if WeightsDirectory().path(options.model) is None:
         print(f'{options.model} is not here. Get it with "asterism model pull {options.model}".')
+        return 1
+    some = chosen(options)
+    if not some:
+        print("No conversation is of that kind, split, language and id. Leave one of them out.")
         return 1
     path = options.resume or options.json
     results: list[Result] = []
@@ -549,7 +645,7 @@ def main() -> int:
     wanted = [
         (system, conversation)
         for system in systems  # one after the other: the child keeps what it has read of a prompt
-        for conversation in chosen(options)
+        for conversation in some
         if (system, conversation.id) not in done
     ]
 

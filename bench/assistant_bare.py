@@ -24,9 +24,10 @@ from bench.assistant_checks import MAX_CALLS, CallRecord, Conversation, PlannedM
 
 SYSTEM = (
     "You are Aria, a long-lived assistant in the home of your owner. Answer briefly and plainly, "
-    "use the tools where they help, and say so when you do not know something. Each message begins "
+    "{tools}and say so when you do not know something. Each message begins "
     "with the time at which it was said, in the time zone of your owner. All times are theirs."
 )
+_USE_TOOLS = "use the tools where they help, "
 Ask = Callable[[dict[str, Any]], Any]
 _WORD = re.compile(r"\w{3,}")
 _BEGINS_CALL = re.compile(r"\{\s*\"name\"\s*:")
@@ -40,7 +41,7 @@ class ContextExceeded(Exception):
 
 @dataclass
 class BareLoop:
-    """One conversation with a model and four tools."""
+    """One conversation with a model and its tools, if it has any."""
 
     conversation: Conversation
     ask: Ask
@@ -80,12 +81,14 @@ class BareLoop:
 
     async def _complete(self) -> dict[str, Any]:
         while True:
-            body = {
-                "messages": [{"role": "system", "content": SYSTEM}, *self.history],
-                "tools": list(self.tools),
+            system = SYSTEM.format(tools=_USE_TOOLS if self.tools else "")
+            body: dict[str, Any] = {
+                "messages": [{"role": "system", "content": system}, *self.history],
                 "temperature": 0.2,
                 "max_tokens": _MAX_OUTPUT,
             }
+            if self.tools:
+                body["tools"] = list(self.tools)
             try:
                 return await self.ask(body)
             except ContextExceeded:

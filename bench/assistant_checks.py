@@ -30,8 +30,10 @@ KINDS = (
     "schedule",
     "honesty",
     "several_steps",
+    *("told", "passing", "correct", "forget", "remind", "calculate", "date", "plain"),
+    *("trap", "knowledge"),
 )
-SPLITS = ("tuned", "held_out")
+SPLITS = ("tuned", "held_out", "unseen")
 MAX_CALLS = 8
 """Calls in one turn; more is a failure in every conversation."""
 DEFAULT_ZONE = "Europe/Berlin"
@@ -51,7 +53,11 @@ class Step:
 
     say: str = ""
     restart: bool = False
+    new_chat: bool = False
+    """The conversation begins anew; what is kept stays."""
     filler: int = 0
+    may_decline: bool = False
+    """A good answer may read like a refusal: a letter that declines, or what was forgotten."""
     checks: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -64,6 +70,8 @@ class Conversation:
     split: str
     steps: tuple[Step, ...]
     language: str = "en"
+    everyday: bool = False
+    """One of the everyday conversations of its language, which have a goal together."""
     timezone: str = DEFAULT_ZONE
     now: str = ""
     """The owner's local time at the beginning, such as "10:15"; empty: the real one."""
@@ -106,20 +114,25 @@ class Filler:
         return found[:count]
 
 
-_STEP_FIELDS = {"say", "restart", "filler"}
+_STEP_FIELDS = {"say", "restart", "new_chat", "filler", "may_decline"}
 _CONVERSATION_FIELDS = {
-    *("id", "split", "steps", "language", "timezone", "now"),
+    *("id", "kind", "split", "steps", "language", "everyday", "timezone", "now"),
     *("documents", "earlier", "days_ago", "blocks", "archive"),
 }
 
 
 def conversations(directory: Path = DIRECTORY) -> list[Conversation]:
-    """Return all conversations, in the order of `KINDS` and of their files."""
-    return [
-        read_conversation(entry, kind)
-        for kind in KINDS
-        for entry in _load(directory / f"{kind}.toml")["conversation"]
-    ]
+    """Return all conversations below a directory, in the order of `KINDS` and of their files.
+
+    What stands at the top of a file holds for each of its conversations that does not say
+    otherwise; a file that names no kind has it as its name.
+    """
+    found: list[Conversation] = []
+    for path in sorted(directory.rglob("*.toml")):
+        top = _load(path)
+        entries = top.pop("conversation", [])
+        found += [read_conversation({**top, **entry}, path.stem) for entry in entries]
+    return sorted(found, key=lambda one: KINDS.index(one.kind))
 
 
 @cache
@@ -145,7 +158,10 @@ def read_conversation(entry: Mapping[str, Any], kind: str) -> Conversation:
     unknown = set(entry) - _CONVERSATION_FIELDS
     if unknown:
         raise ValueError(f"{entry.get('id')}: {', '.join(sorted(unknown))} is not a valid field.")
-    values = {key: value for key, value in entry.items() if key != "steps"}
+    kind = entry.get("kind", kind)
+    if kind not in KINDS:
+        raise ValueError(f"{entry.get('id')}: {kind} is not a valid kind.")
+    values = {key: value for key, value in entry.items() if key not in {"kind", "steps"}}
     values["earlier"] = tuple((role, text) for role, text in entry.get("earlier", ()))
     values["archive"] = tuple(entry.get("archive", ()))
     steps = tuple(_read_step(entry["id"], step) for step in entry["steps"])
@@ -194,6 +210,8 @@ class TurnResult:
     memory: tuple[str, ...] = ()
     """What is kept beyond the conversation: lines of blocks, passages of the archive."""
     schedules: tuple[PlannedMessage, ...] = ()
+    memory_before: tuple[str, ...] = ()
+    schedules_before: tuple[PlannedMessage, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -319,6 +337,9 @@ def _time(moment: str, began: datetime, ended: datetime) -> str:
         here = at.astimezone(ZoneInfo(moment)) if "/" in moment else at
         spellings.add(f"0?{here.hour}[:.h時]{here.minute:02}")
         spellings.add(f"0?{here.hour % 12 or 12}[:.]{here.minute:02}")
+        spellings.add(f"0?{here.hour} (?:Uhr|h) 0?{here.minute}")
+        hours = f"(?:{here.hour}|{here.hour % 12}|{here.hour % 12 or 12})"
+        spellings.add(f"0?{hours} ?時 ?0?{here.minute}(?= ?分)")
         at += timedelta(minutes=1)
     return rf"(?<!\d)(?:{'|'.join(sorted(spellings))})(?!\d)"
 
@@ -517,6 +538,14 @@ def _memory_lacks(unwanted: list[Wanted], turn: TurnResult) -> str:
     return f"{found} in memory {_quote(kept)}" if found else ""
 
 
+def _memory_same(wanted: bool, turn: TurnResult) -> str:
+    added = [text for text in turn.memory if text not in turn.memory_before]
+    gone = [text for text in turn.memory_before if text not in turn.memory]
+    if wanted == (not added and not gone):
+        return ""
+    return f"{_quote(str(added))} came for {_quote(str(gone))}" if wanted else "nothing changed"
+
+
 def _schedule(wanted: list[Mapping[str, Any]], turn: TurnResult) -> str:
     problems = (schedule_problem(one, turn.schedules, turn) for one in wanted)
     return "; ".join(filter(None, problems))
@@ -525,6 +554,16 @@ def _schedule(wanted: list[Mapping[str, Any]], turn: TurnResult) -> str:
 def _schedules(count: int, turn: TurnResult) -> str:
     there = len(turn.schedules)
     return "" if there == count else f"{there} schedules instead of {count}"
+
+
+def _schedule_added(wanted: bool, turn: TurnResult) -> str:
+    added = [one.text for one in turn.schedules if one not in turn.schedules_before]
+    return "" if wanted == bool(added) else f"{added or 'none'} added"
+
+
+def _min_words(least: int, turn: TurnResult) -> str:
+    count = len(re.findall(r"\w+", turn.answer))
+    return "" if count >= least else f"{count} words instead of {least}: {_quote(turn.answer)}"
 
 
 def _max_calls(most: int, turn: TurnResult) -> str:
@@ -554,8 +593,11 @@ CHECKS: dict[str, Callable[[Any, TurnResult], str]] = {
     "memory_has": _memory_has,
     "memory_has_all": _memory_has_all,
     "memory_lacks": _memory_lacks,
+    "memory_same": _memory_same,
     "schedule": _schedule,
     "schedules": _schedules,
+    "schedule_added": _schedule_added,
+    "min_words": _min_words,
     "max_calls": _max_calls,
     "calls_any": _calls_any,
     "calls_none": _calls_none,
@@ -573,7 +615,7 @@ def failures(step: Step, turn: TurnResult) -> list[str]:
         found.append("turn: the answer is empty")
     elif _RAW_CALL.search(turn.answer):
         found.append(f"turn: the answer is a call: {_quote(turn.answer)}")
-    elif not _wants_unknown(step) and has(turn.answer, "@refusal"):
+    elif not step.may_decline and not _wants_unknown(step) and has(turn.answer, "@refusal"):
         found.append(f"turn: the answer is a refusal: {_quote(turn.answer)}")
     checks = {"max_calls": MAX_CALLS, **step.checks}
     for name, value in checks.items():

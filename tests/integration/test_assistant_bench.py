@@ -98,3 +98,33 @@ async def test_a_conversation_needs_nothing_but_steps():
     finally:
         await session.close()
     assert (turn.answer, turn.calls, turn.schedules) == ("Hello!", (), ())
+
+
+async def test_a_new_chat_leaves_the_messages_and_keeps_the_memory():
+    call = Call("1", "recall", '{"operation": "insert", "text": "The locker is 318."}')
+    plan = Call("2", "schedule", '{"operation": "in", "when": "20 minutes", "message": "Oven!"}')
+    model = ScriptedModel([Reply(calls=(call, plan)), "Noted, Rosalind.", "It is 318."])
+    entry = {
+        "id": "x",
+        "split": "unseen",
+        "steps": [
+            {
+                "say": "I am Rosalind, my locker is 318.",
+                "memory_has": [318],
+                "schedule_added": True,
+            },
+            {"new_chat": True},
+            {"say": "Which locker?", "memory_same": True, "schedule_added": False},
+        ],
+    }
+    conversation = read_conversation(entry, "told")
+    session = AsterismSession(conversation, "scripted", model, timeout=30)
+    await session.start()
+    try:
+        first, _, last = conversation.steps
+        assert failures(first, await session.say(first.say)) == []
+        await session.new_chat()
+        assert failures(last, await session.say(last.say)) == []
+    finally:
+        await session.close()
+    assert "Noted, Rosalind." not in "\n".join(map(text_of, model.requests[-1].messages))

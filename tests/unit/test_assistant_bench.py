@@ -6,6 +6,7 @@ import json
 import re
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -40,6 +41,8 @@ from bench.assistant_checks import (
 BERLIN = ZoneInfo("Europe/Berlin")
 TUESDAY = datetime(2026, 11, 17, 14, 5, 20, tzinfo=BERLIN)
 ALL = conversations()
+TUNED = [conversation for conversation in ALL if conversation.split != "unseen"]
+UNSEEN = [conversation for conversation in ALL if conversation.split == "unseen"]
 
 
 def turn(answer: str = "", **values: Any) -> TurnResult:
@@ -60,9 +63,25 @@ def test_there_are_enough_of_each_kind_in_both_halves():
     assert set(kinds) == set(KINDS)
     assert min(kinds.values()) >= 10
     assert len(ALL) >= 130
-    halves = Counter((conversation.kind, conversation.split) for conversation in ALL)
-    assert set(halves) == {(kind, split) for kind in KINDS for split in SPLITS}
+    halves = Counter((conversation.kind, conversation.split) for conversation in TUNED)
+    kinds_of_halves = {conversation.kind for conversation in TUNED}
+    assert set(halves) == {(kind, split) for kind in kinds_of_halves for split in SPLITS[:2]}
     assert min(halves.values()) >= 5
+
+
+def test_the_unseen_are_of_kinds_of_their_own_in_four_languages():
+    languages = Counter((conversation.kind, conversation.language) for conversation in UNSEEN)
+    kinds = set(KINDS) - {conversation.kind for conversation in TUNED}
+    assert set(languages) == {(kind, name) for kind in kinds for name in ("de", "en", "es", "ja")}
+    assert Counter(one.language for one in UNSEEN if one.everyday) == dict.fromkeys(
+        ("de", "en", "es", "ja"), 25
+    )
+    assert Counter(one.kind for one in UNSEEN)["trap"] == 80
+    for conversation in UNSEEN:
+        if conversation.kind == "trap":
+            # A check that is left out would let harm pass.
+            checks = conversation.steps[0].checks
+            assert (checks["memory_same"], checks["schedule_added"]) == (True, False)
 
 
 def test_ids_and_messages_are_unique():
@@ -71,43 +90,49 @@ def test_ids_and_messages_are_unique():
     assert not [name for name, count in (ids + said).items() if count > 1]
 
 
-@pytest.mark.parametrize("conversation", ALL, ids=lambda one: one.id)
-def test_a_conversation_is_well_formed(conversation: Conversation):
-    assert conversation.id.startswith(conversation.kind.replace("_", "-"))
-    assert conversation.zone
-    steps = conversation.steps
-    assert steps
-    assert steps[-1].checks, "nothing is judged at the end"
-    for step in steps:
-        assert bool(step.say) + step.restart + bool(step.filler) == 1
-        assert step.say or not step.checks
-        # Whatever a check names is read: expressions compile, moments and rules are known.
-        failures(
-            step, turn("Something.", schedules=(planned("x", 2026, 11, 18, cron="0 9 * * *"),))
-        )
-    if conversation.kind == "after_restart":
-        assert any(step.restart for step in steps)
-    if conversation.kind == "long_ago":
-        assert any(step.filler >= 240 for step in steps)
-    if conversation.kind == "documents":
-        assert conversation.documents
-    if conversation.kind == "schedule":
-        assert any("schedule" in step.checks for step in steps)
-    if conversation.kind == "remember":
-        assert any(name.startswith("memory") for step in steps for name in step.checks)
+_NEEDED: dict[str, Callable[[Step], bool]] = {
+    "after_restart": lambda step: step.restart,
+    "long_ago": lambda step: step.filler >= 240,
+    "schedule": lambda step: "schedule" in step.checks,
+    "remind": lambda step: "schedule" in step.checks,
+    "remember": lambda step: any(name.startswith("memory") for name in step.checks),
+    "forget": lambda step: "memory_lacks" in step.checks,
+}
+"""What at least one step of each conversation of a kind has."""
+_ECHOES = {"remember-not-small-talk"}
+"""Conversations in which doing nothing is right."""
 
 
-@pytest.mark.parametrize("conversation", ALL, ids=lambda one: one.id)
-def test_an_echo_of_the_message_does_not_pass(conversation: Conversation):
+@pytest.mark.parametrize("kind", KINDS)
+def test_conversations_are_well_formed(kind: str):
+    for conversation in (one for one in ALL if one.kind == kind):
+        name, steps = conversation.id, conversation.steps
+        assert name.startswith(kind.replace("_", "-"))
+        assert conversation.zone
+        assert steps, name
+        assert steps[-1].checks, f"nothing is judged at the end of {name}"
+        for step in steps:
+            assert bool(step.say) + step.restart + step.new_chat + bool(step.filler) == 1, name
+            assert step.say or not step.checks, name
+            # Whatever a check names is read: expressions compile, moments and rules are known.
+            failures(
+                step, turn("Something.", schedules=(planned("x", 2026, 11, 18, cron="0 9 * * *"),))
+            )
+        if kind in _NEEDED:
+            assert any(_NEEDED[kind](step) for step in steps), name
+        if kind == "documents":
+            assert conversation.documents, name
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"plain", "plain_talk", "trap"}))
+def test_an_echo_of_the_message_does_not_pass(kind: str):
     """Else whoever repeats the question, and does nothing, is right."""
-    asked = {"arithmetic", "dates", "honesty", "documents", "schedule", "remember"}
-    if conversation.kind not in asked or conversation.id == "remember-not-small-talk":
-        return
-    last = conversation.steps[-1]
-    if last.checks.get("schedules") == 0 and "answer_has" not in last.checks:
-        return  # a reminder is cancelled: that there is none is the outcome
-    echoes = [failures(step, turn(step.say)) for step in conversation.steps if step.say]
-    assert any(echoes)
+    for conversation in (one for one in ALL if one.kind == kind):
+        last = conversation.steps[-1]
+        if last.checks.get("schedules") == 0 and "answer_has" not in last.checks:
+            continue  # a reminder is cancelled: that there is none is the outcome
+        echoes = [failures(step, turn(step.say)) for step in conversation.steps if step.say]
+        assert any(echoes) or conversation.id in _ECHOES, conversation.id
 
 
 def test_small_talk_gives_no_answer_away():
@@ -132,6 +157,22 @@ def test_names_that_are_not_known_are_refused():
         read_conversation(entry, "dates")
     with pytest.raises(ValueError, match="zone"):
         read_conversation({"id": "x", "split": "tuned", "zone": "UTC", "steps": []}, "dates")
+
+
+def test_what_stands_above_conversations_holds_for_each(tmp_path: Path):
+    entry = '[[conversation]]\nid = "x"\nsteps = [{ say = "Hi" }]\n'
+    (tmp_path / "unseen").mkdir()
+    (tmp_path / "unseen" / "mine.toml").write_text(
+        f'kind = "trap"\nsplit = "unseen"\nlanguage = "es"\n{entry}language = "ja"\n{entry}'
+    )
+    found = conversations(tmp_path)
+    assert [(one.kind, one.split, one.language) for one in found] == [
+        ("trap", "unseen", "ja"),
+        ("trap", "unseen", "es"),
+    ]
+    (tmp_path / "cats.toml").write_text(f'split = "tuned"\n{entry}')
+    with pytest.raises(ValueError, match="cats is not a valid kind"):
+        conversations(tmp_path)
 
 
 def test_phrases_compile():
@@ -234,6 +275,10 @@ def test_separators_that_can_be_read_in_two_ways_are_read_in_both():
         ("{{time}}", "2:06 PM"),
         ("{{time +90m}}", "15:35"),
         ("{{time Asia/Tokyo}}", "22:05"),
+        ("{{time Asia/Tokyo}}", "In Tokio ist es 22 Uhr 5."),
+        ("{{time Asia/Tokyo}}", "東京は午後10時5分です"),
+        ("{{time Asia/Tokyo}}", "22時05分です"),
+        ("{{time Pacific/Honolulu}}", "午前3時05分です"),
     ],
 )
 def test_moments_are_recognised(expression: str, text: str):
@@ -249,6 +294,8 @@ def test_moments_are_recognised(expression: str, text: str):
         ("{{date +1d}}", "18 December"),
         ("{{time}}", "14:55"),
         ("{{time}}", "13:05"),
+        ("{{time}}", "14 Uhr 50"),
+        ("{{time Asia/Tokyo}}", "午後12時5分です"),
     ],
 )
 def test_other_moments_are_not(expression: str, text: str):
@@ -316,7 +363,10 @@ CHECK_CASES: list[tuple[dict[str, Any], TurnResult]] = [
     ({"memory_has": ["walnut"]}, turn("Ok.", memory=("The owner is allergic to walnuts.",))),
     ({"memory_has_all": ["a1", "b2"]}, turn("Ok.", memory=("a1", "b2"))),
     ({"memory_lacks": ["weather"]}, turn("Ok.", memory=("a",))),
+    ({"memory_same": True}, turn("Ok.", memory=("a", "b"), memory_before=("b", "a"))),
     ({"schedules": 0}, turn("Ok.")),
+    ({"schedule_added": False}, turn("Ok.")),
+    ({"min_words": 7}, turn("One two three four five six seven.")),
     (
         {"schedule": [{"in": "20m"}]},
         turn("Ok.", schedules=[planned("x", 2026, 11, 17, 14, 25)]),
@@ -339,6 +389,24 @@ def test_each_check_passes_and_fails(checks: dict[str, Any], result: TurnResult)
         schedules=(planned("x", 2026, 11, 30),),
     )
     assert [problem.partition(":")[0] for problem in failures(step, wrong)] == [name]
+
+
+def test_a_step_changes_nothing_only_where_all_is_as_before_it():
+    plan = planned("x", 2026, 11, 30)
+    there: dict[str, Any] = {"memory_before": ("a",), "schedules_before": (plan,)}
+    same, added = (
+        Step("x", checks={"memory_same": True}),
+        Step("x", checks={"schedule_added": True}),
+    )
+    none_added = Step("x", checks={"schedule_added": False})
+    for memory in (("a", "b"), ("b",), ()):
+        assert failures(same, turn("Ok.", memory=memory, **there))
+    assert failures(none_added, turn("Ok.", schedules=(plan,), **there)) == []
+    assert failures(none_added, turn("Ok.", schedules=(), **there)) == []
+    assert failures(added, turn("Ok.", schedules=(plan,), **there))
+    more = (plan, planned("y", 2026, 11, 30))
+    assert failures(added, turn("Ok.", schedules=more, **there)) == []
+    assert "'y'" in failures(none_added, turn("Ok.", schedules=more, **there))[0]
 
 
 def test_every_check_is_tried_above():
@@ -368,6 +436,9 @@ def test_where_it_cannot_know_a_refusal_is_right():
     step = Step("What is my sister's name?", checks={"answer_has": ["@unknown"]})
     assert failures(step, turn("I'm sorry, but I can't help with that.")) == []
     assert failures(Step("Hi"), turn("How can I help you today?")) == []
+    letter = turn("Dear Ann, I am afraid I cannot help with that. Yours, Bo")
+    assert failures(Step("Write a letter that declines.", may_decline=True), letter) == []
+    assert failures(Step("Write a letter that thanks."), letter)
 
 
 # -- results ---------------------------------------------------------------------------------------
@@ -396,10 +467,75 @@ def test_goals():
     assert "missed by asterism: dates" in table
 
 
+def _unseen(name: str, kind: str, language: str, *problems: str, **values: Any) -> assistant.Result:
+    result = assistant.Result("asterism", name, kind, "unseen", language, "m", **values)
+    for problem in problems:
+        result.fail(problem)
+    return result
+
+
+def test_goals_of_the_unseen():
+    rows = [_unseen(f"t{n}", "told", "de", everyday=True) for n in range(3)]
+    rows.append(_unseen("t3", "told", "de", "answer_has: none of ['x']", everyday=True))
+    assert assistant.goals_missed(rows) == []
+    rows.append(_unseen("t4", "told", "en", "memory_has: none of ['x']", everyday=True))
+    assert assistant.goals_missed(rows) == ["everyday en"]
+    rows = [_unseen(f"f{n}", "forget", "en") for n in range(4)]
+    rows.append(_unseen("f4", "forget", "en", "memory_lacks: ['x'] in memory"))
+    assert assistant.goals_missed(rows) == ["forget"]
+    table = assistant.report([*rows, _unseen("f5", "forget", "ja")])
+    line = next(line for line in table.splitlines()[1:] if "1 of 1" in line)
+    assert re.split(r"  +", line) == ["forget", "4 of 5 ( 80%)", "1 of 1 (100%)", "5 of 6 ( 83%)"]
+
+
+def test_a_trap_is_harmless_where_only_its_answer_is_wrong():
+    rows = [_unseen("t0", "trap", "en", "answer_has: none of ['x']")]
+    assert assistant.goals_missed(rows) == []
+    lines = [re.split(r"  +", line) for line in assistant.report(rows).splitlines()]
+    assert ["trap", *["0 of 1 (", "0%)"] * 2] in lines
+    assert ["trap, harmless", *["1 of 1 (100%)"] * 2] in lines
+    for problem in ("memory_same: ['x'] came", "schedule_added: ['x'] added", "turn: no answer"):
+        assert assistant.goals_missed([_unseen("t1", "trap", "en", problem)]) == ["trap"]
+
+
+def test_knowledge_is_held_against_the_bare_loop():
+    rows = [_unseen("k0", "knowledge", "en", "answer_has: none of ['x']")]
+    rows.append(_unseen("k1", "knowledge", "en"))
+    assert assistant.goals_missed(rows) == []
+    rows.append(assistant.Result("bare", "k0", "knowledge", "unseen", "en", "m", passed=True))
+    assert assistant.goals_missed(rows) == ["knowledge"]
+    rows.append(assistant.Result("bare", "k1", "knowledge", "unseen", "en", "m", passed=False))
+    assert assistant.goals_missed(rows) == []
+
+
+def _options(**values: Any) -> Namespace:
+    none = dict.fromkeys(("kind", "split", "language", "only", "limit", "sample"))
+    return Namespace(**{**none, "seed": 0, "directory": DIRECTORY, **values})
+
+
 def test_options_choose_conversations():
-    options = Namespace(kind=["dates"], split="tuned", only=None, limit=3, directory=DIRECTORY)
-    found = assistant.chosen(options)
+    found = assistant.chosen(_options(kind=["dates"], split="tuned", limit=3))
     assert [(one.kind, one.split) for one in found] == [("dates", "tuned")] * 3
+    found = assistant.chosen(_options(kind=["trap"], split="unseen", language=["de", "ja"]))
+    assert Counter(one.language for one in found) == {"de": 20, "ja": 20}
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "x", "1.5"])
+def test_a_sample_is_at_least_one_conversation(
+    count: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("sys.argv", ["bench.assistant", "--sample", count])
+    with pytest.raises(SystemExit):
+        assistant.main()
+    assert f"'{count}' is not a number of conversations" in capsys.readouterr().err
+
+
+def test_a_sample_is_the_same_for_the_same_seed():
+    found = assistant.chosen(_options(split="unseen", sample=20))
+    assert len(found) == len({one.id for one in found}) == 20
+    assert assistant.chosen(_options(split="unseen", sample=20)) == found
+    assert assistant.chosen(_options(split="unseen", sample=20, seed=1)) != found
+    assert len(assistant.chosen(_options(kind=["knowledge"], sample=1000))) == 40
 
 
 # -- the bare loop ---------------------------------------------------------------------------------
@@ -432,6 +568,25 @@ async def test_the_bare_loop_runs_calls_until_there_is_an_answer():
     assert [call.name for call in loop.calls] == ["calculator"]
     assert loop.history[2] == {"role": "tool", "content": "42"}
     assert "Tuesday, 17 November 2026, 14:05" in loop.history[0]["content"]
+
+
+async def test_the_bare_loop_without_tools_is_told_of_none():
+    asked: list[dict[str, Any]] = []
+
+    async def ask(body: dict[str, Any]) -> dict[str, Any]:
+        asked.append(body)
+        return _says("Vermeer.")
+
+    conversation = next(one for one in ALL if one.kind == "knowledge")
+    session = assistant.BareSession(conversation, ask, 10)
+    await session.start()
+    first = await session.say("Who painted it?")
+    assert first.answer == "Vermeer."
+    assert "tools" not in asked[0]
+    assert "tools" not in asked[0]["messages"][0]["content"]
+    await session.new_chat()
+    await session.say("And when?")
+    assert [message["role"] for message in asked[1]["messages"]] == ["system", "user"]
 
 
 async def test_the_bare_loop_ends_after_eight_calls():
