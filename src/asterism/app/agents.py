@@ -17,8 +17,8 @@ from asterism.app.session import (
     AnyText,
     Session,
     check_version,
+    checked_agent_name,
     checked_model,
-    checked_name,
     checked_schema,
     checked_system,
     no_such,
@@ -359,6 +359,7 @@ class Agents:
         limits: Limits | None = None,
     ) -> Agent:
         """Create an agent; its name must be free."""
+        name = checked_agent_name(name)
         agent = new_record(self._engine, self._session, name, model, system, tools, limits)
 
         async def work(tx: Connection) -> bool:
@@ -391,6 +392,7 @@ class Agents:
         async def work(tx: Connection) -> AgentRecord:
             existing = await agents.by_name(tx, name)
             if existing is None:
+                checked_agent_name(name)
                 await check_quota(self._engine, tx)
             if existing is None and await agents.create(tx, new):
                 await self._begin_memory(tx, new)
@@ -434,9 +436,11 @@ class Agents:
                 "all agents. Nothing was changed."
             )
         chosen = now.tools if tools is None else _checked_tools(self._engine, tools)
+        if new_name is not None and new_name != now.name:
+            checked_agent_name(new_name)
         changed = replace(
             now,
-            name=checked_name(new_name) if new_name is not None else now.name,
+            name=now.name if new_name is None else new_name,
             model=checked_model(model) if model is not None else now.model,
             system=checked_system(system) if system is not None else now.system,
             tools=None if all_tools else chosen,
@@ -486,7 +490,7 @@ class Agents:
     async def clone(self, agent: AgentRecord | str, name: str) -> Agent:
         """Make another agent with the same past and memory; what is under way stays where it is."""
         now = await self._session.agent(agent)
-        copy = copied_record(self._engine, self._session, now, name)
+        copy = copied_record(self._engine, self._session, now, checked_agent_name(name))
 
         async def work(tx: Connection) -> bool:
             writer = await self._session.writer(tx, "clone", f"a copy of {now.name}")
@@ -825,7 +829,7 @@ def new_record(
     """Return the record of a new agent, which is stored nowhere yet."""
     return AgentRecord(
         id=new_id("agent"),
-        name=checked_name(name),
+        name=name,
         model=checked_model(model or DEFAULT_MODEL),
         system=checked_system(DEFAULT_SYSTEM.format(name=name) if system is None else system),
         created_at_ms=session.clock(),

@@ -23,7 +23,7 @@ from asterism.app.session import (
     AnyText,
     Session,
     check_version,
-    checked_name,
+    checked_agent_name,
     first_visible,
     no_such,
     no_such_position,
@@ -195,7 +195,7 @@ class Groups:
             description: What it is for.
             members: Names of agents that are members from the beginning, as regular ones.
         """
-        group = self._new(name, pattern, options, description)
+        group = self._new(checked_agent_name(name, "a group"), pattern, options, description)
 
         async def work(tx: Connection) -> bool:
             return await self._create(tx, group, members)
@@ -220,8 +220,10 @@ class Groups:
         group = self._new(name, pattern, options, description)
 
         async def work(tx: Connection) -> bool:
-            existing = await groups.by_name(tx, name)
-            return existing is not None or await self._create(tx, group, members)
+            if await groups.by_name(tx, name) is not None:
+                return True
+            checked_agent_name(name, "a group")
+            return await self._create(tx, group, members)
 
         if not await self._session.database.write(work):
             raise Conflict(
@@ -236,7 +238,7 @@ class Groups:
         check_field("The description", description)
         return GroupRecord(
             id=new_id("group"),
-            name=checked_name(name, "a group"),
+            name=name,
             pattern=pattern,
             options=self._checked(pattern, options or {}),
             description=description,
@@ -308,7 +310,8 @@ class Groups:
             checked = self._checked(pattern or now.pattern, options or {})
         if description is not None:
             check_field("The description", description)
-        name = checked_name(new_name, "a group") if new_name is not None else None
+        if new_name is not None and new_name != now.name:
+            checked_agent_name(new_name, "a group")
 
         async def work(tx: Connection) -> int | None:
             stands = await groups.by_id(tx, now.id)
@@ -320,7 +323,8 @@ class Groups:
                     f"The group {now.name!r} got the pattern {stands.pattern} meanwhile. Read it "
                     "again, and apply the change to that. Nothing was changed."
                 )
-            if name not in (None, stands.name) and (
+            name = stands.name if new_name is None else new_name
+            if name != stands.name and (
                 await agents.has_name(tx, name) or await groups.by_name(tx, name)
             ):
                 raise Conflict(
@@ -329,7 +333,7 @@ class Groups:
                 )
             changed = replace(
                 stands,
-                name=stands.name if name is None else name,
+                name=name,
                 pattern=pattern or stands.pattern,
                 options=stands.options if checked is None else checked,
                 description=stands.description if description is None else description,
