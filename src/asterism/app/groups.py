@@ -22,6 +22,7 @@ from asterism.app.session import (
     ACCESS_CHANGED,
     AnyText,
     Session,
+    check_is_text,
     check_version,
     checked_agent_name,
     first_visible,
@@ -68,43 +69,78 @@ MAX_WEIGHT = 1_000.0
 _RECORD_FIELDS = tuple(each.name for each in fields(GroupRecord))
 
 
+class GroupVerbs:
+    """The verbs of a group, whether it was looked up or is only named."""
+
+    __slots__ = ()
+    _groups: Groups
+
+    @property
+    def _meant(self) -> GroupRecord | str:
+        """The group, or its name or id."""
+        raise NotImplementedError
+
+    async def ask(self, text: str, **options: Any) -> Outcome:
+        """Send a message and wait for the group's answer; `Groups.send` has the options."""
+        return await self._groups.ask(self._meant, text, **options)
+
+    async def send(self, text: str, **options: Any) -> Receipt:
+        """Send a message. On return it is stored and will be answered exactly once."""
+        return await self._groups.send(self._meant, text, **options)
+
+    def stream(self, text: str, **options: Any) -> AsyncGenerator[Signal, None]:
+        """Send a message and yield the signals of the group's turn, `ended` or `parked` last."""
+        return self._groups.stream(self._meant, text, **options)
+
+    async def transcript(self, **options: Any) -> list[GroupEvent]:
+        """Return what was said and decided in this group."""
+        return await self._groups.transcript(self._meant, **options)
+
+    async def edit(self, **changes: Any) -> Group:
+        """Change this group and return it as it is then; `Groups.edit` has the options."""
+        return await self._groups.edit(self._meant, **changes)
+
+    async def add_member(self, agent: AgentRecord | str, **options: Any) -> Group:
+        """Add an agent, or change what it is here; `Groups.add_member` has the options."""
+        return await self._groups.add_member(self._meant, agent, **options)
+
+    async def remove_member(self, agent: AgentRecord | str) -> Group:
+        """Take an agent out of this group."""
+        return await self._groups.remove_member(self._meant, agent)
+
+    async def delete(self) -> None:
+        """Take this group out of service. Its journal stays and can be read."""
+        await self._groups.delete(self._meant)
+
+
 @dataclass(frozen=True, slots=True)
-class Group(GroupRecord):
+class Group(GroupRecord, GroupVerbs):
     """A group of an open home: its record and its verbs."""
 
     _groups: Groups = field(kw_only=True, repr=False, compare=False)
 
-    async def ask(self, text: str, **options: Any) -> Outcome:
-        """Send a message and wait for the group's answer; `Groups.send` has the options."""
-        return await self._groups.ask(self, text, **options)
+    @property
+    def _meant(self) -> GroupRecord:
+        return self
 
-    async def send(self, text: str, **options: Any) -> Receipt:
-        """Send a message. On return it is stored and will be answered exactly once."""
-        return await self._groups.send(self, text, **options)
 
-    def stream(self, text: str, **options: Any) -> AsyncGenerator[Signal, None]:
-        """Send a message and yield the signals of the group's turn, `ended` or `parked` last."""
-        return self._groups.stream(self, text, **options)
+@dataclass(frozen=True, slots=True)
+class NamedGroup(GroupVerbs):
+    """A group by its name or id, `home.groups["desk"]`: each verb looks it up when it is used."""
 
-    async def transcript(self, **options: Any) -> list[GroupEvent]:
-        """Return what was said and decided in this group."""
-        return await self._groups.transcript(self, **options)
+    name: str
+    _groups: Groups = field(kw_only=True, repr=False, compare=False)
 
-    async def edit(self, **changes: Any) -> Group:
-        """Change this group and return it as it is then; `Groups.edit` has the options."""
-        return await self._groups.edit(self, **changes)
+    def __post_init__(self) -> None:
+        check_is_text(self.name, "A group")
 
-    async def add_member(self, agent: AgentRecord | str, **options: Any) -> Group:
-        """Add an agent, or change what it is here; `Groups.add_member` has the options."""
-        return await self._groups.add_member(self, agent, **options)
+    @property
+    def _meant(self) -> str:
+        return self.name
 
-    async def remove_member(self, agent: AgentRecord | str) -> Group:
-        """Take an agent out of this group."""
-        return await self._groups.remove_member(self, agent)
-
-    async def delete(self) -> None:
-        """Take this group out of service. Its journal stays and can be read."""
-        await self._groups.delete(self)
+    async def get(self) -> Group:
+        """Return the group as it is now."""
+        return await self._groups.get(self.name)
 
 
 def bound_group(record: GroupRecord, verbs: Groups) -> Group:
@@ -137,6 +173,12 @@ class Groups:
         self._session = session
 
     # -- which there are -------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> NamedGroup:
+        """Return a group by its name or id; nothing is read yet."""
+        return NamedGroup(name, _groups=self)
+
+    __iter__ = None  # else Python would go through names 0, 1, 2 and so on without an end
 
     async def list(self) -> builtins.list[Group]:
         """Return all groups by name, with their members."""

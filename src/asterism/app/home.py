@@ -1065,6 +1065,8 @@ class _Handle:
     def __getitem__(self, key: Any) -> Any:
         return self._sync.wrap(self._target[key])
 
+    __iter__ = None  # what has names or labels is listed by its verb
+
     def __call__(self, *values: Any, **options: Any) -> Any:
         return self._sync.wrap(self._target(*map(_unwrap, values), **options))
 
@@ -1084,5 +1086,5 @@ def _unwrap(value: Any) -> Any:
 
 def _has_verbs(value: Any) -> bool:
     """Tell whether a record can be asked to do something, as an agent can."""
-    members: dict[str, object] = dict(vars(cast("type[object]", type(value))))
-    return any(map(inspect.iscoroutinefunction, members.values()))
+    kind = cast("type[object]", type(value))
+    return any(inspect.iscoroutinefunction(getattr(kind, name, None)) for name in dir(kind))

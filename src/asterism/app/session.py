@@ -814,6 +814,15 @@ def _fits_container(origin: type[Any], inside: tuple[Any, ...]) -> Fits | None:
     return fits
 
 
+def check_is_text(name: object, what: str) -> None:
+    """Raise `InvalidInput` if what names something is no text, such as None for every agent."""
+    if not isinstance(name, str):
+        raise InvalidInput(
+            f"{what} is named by a text, and this is {_kind(name)}. Give its name or its id. "
+            "Nothing was done."
+        )
+
+
 MAX_AGENT_NAME = 63
 """Characters of the name of an agent or a group."""
 _RESERVED_NAMES = {"an agent": ("all", OWNER), "a group": (OWNER,)}
