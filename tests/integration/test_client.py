@@ -304,7 +304,7 @@ def test_a_script_connects_without_await(tmp_path: Path):
         assert "Has a cat." in home.agents["aria"].blocks["human"].text()
         assert remote.agents["aria"].get() == aria
         with pytest.raises(TypeError):
-            list(remote.agents)
+            list(cast("Any", remote.agents))
         assert [turn.state for turn in remote.turns.list("aria")] == [TurnState.DONE] * 2
         ring = remote.groups.create("ring", members=["aria"])
         assert ring.ask("hi").text
