@@ -16,7 +16,7 @@ INVALID = (
     *("bad name!!", "a@b", "a:b", "a%2Fb", "a?b", "a#b", "a\\b", '"aria"', "a,b", "a*", "[x]"),
     *("a  b", " aria", "aria ", "/aria", "aria/", "a//b", "..", "a/../b", "-aria", ".hidden", " "),
     *("a\nb", "a\tb", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u3164", "\u0301a", "a\u00a0b"),
-    *("", "n" * 64, "Owner", "agent_" + "0" * 24, "group_" + "0" * 24),
+    *("", "n" * 64, "Owner", "Ｏｗｎｅｒ", "agent_" + "0" * 24, "group_" + "0" * 24),
 )
 
 

@@ -844,7 +844,7 @@ def checked_agent_name(name: str, what: Literal["an agent", "a group"] = "an age
         fault = f"it holds {invalid[0]!r}"
     elif not all(map(_is_name_part, name.split("/"))):
         fault = "of its beginning, its end, or two spaces or slashes in a row"
-    elif name.casefold() in _RESERVED_NAMES[what]:
+    elif unicodedata.normalize("NFKC", name).casefold() in _RESERVED_NAMES[what]:
         fault = "the word has a meaning of its own"
     else:
         return name
