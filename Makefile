@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check coverage bench docs transcripts setup torture requirements clean
+.PHONY: help run test check coverage bench docs transcripts setup torture requirements types clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,8 +66,11 @@ requirements: $(VENV)/.dev-stamp ## Pin the newest versions that pyproject.toml 
 	  -c requirements/embedded.txt -o requirements/dev.txt
 	$(COMPILE) --group docs -c requirements/dev.txt -o requirements/docs.txt
 
+types: setup ## Write the types of the home without await anew, after a change of a public verb
+	$(BIN)/python -m bench.sync_types
+
 clean: ## Remove .venv and everything that was built
-	rm -rf $(VENV) site dist .coverage .coverage.* .hypothesis .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) site dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment. A stamp is newer than the file it was installed from, so nothing is done twice.

@@ -228,9 +228,9 @@ async def _first(home: Asterism, text: str) -> tuple[float, str]:
     async for signal in home.agents.stream("aria", text):
         if signal.kind == "text":
             first = first or time.monotonic() - began
-            said += signal.data["text"]
+            said += signal.text
         elif signal.kind == "ended":
-            said = said or str(signal.data.get("text", ""))
+            said = said or signal.text
     return first or time.monotonic() - began, said
 
 

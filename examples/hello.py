@@ -17,7 +17,7 @@ async def main() -> None:
             print(outcome.text)
             async for signal in home.agents.stream(aria, "Say it again, slowly."):
                 if signal.kind == "text":
-                    print(signal.data["text"], end="", flush=True)
+                    print(signal.text, end="", flush=True)
             print()
 
         # Another process, another day: everything is still there.

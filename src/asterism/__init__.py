@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from asterism.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from asterism.app.agents import Agent
+    from asterism.app.agents import Agent, NamedAgent
     from asterism.app.backups import verify_backup
     from asterism.app.blocks import AgentBlock
-    from asterism.app.groups import Group
+    from asterism.app.groups import Group, NamedGroup
     from asterism.app.home import Asterism, Home
     from asterism.app.restore import restore_backup
     from asterism.app.templates import TemplateItem, TemplateReport, apply_template
@@ -105,10 +105,10 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "app.agents": "Agent",
+    "app.agents": "Agent NamedAgent",
     "app.backups": "verify_backup",
     "app.blocks": "AgentBlock",
-    "app.groups": "Group",
+    "app.groups": "Group NamedGroup",
     "app.home": "Asterism Home",
     "app.restore": "restore_backup",
     "app.templates": "TemplateItem TemplateReport apply_template",
@@ -188,6 +188,8 @@ __all__ = [
     "Model",
     "ModelError",
     "ModelRequest",
+    "NamedAgent",
+    "NamedGroup",
     "NotAllowed",
     "NotFound",
     "NothingFound",

@@ -262,6 +262,10 @@ class RemoteHome:
 
     # -- calls ---------------------------------------------------------------------------------
 
+    def named(self, noun: str, name: str) -> Any:
+        """Return what `home.NOUN[name]` is; nothing is read yet."""
+        raise TypeError(f"home.{noun} has no [{name!r}] in a home of another process")
+
     def sent(self, value: Any) -> Any:
         """Return what is sent for a record."""
         return value
@@ -353,6 +357,12 @@ class RemoteNoun:
         if verb.startswith("_"):
             raise AttributeError(verb)
         return self._verb(f"{self._noun}.{verb}")
+
+    def __getitem__(self, name: str) -> Any:
+        """Return something by its name, such as `home.agents["aria"]`."""
+        return self._home.named(self._noun, name)
+
+    __iter__ = None  # else Python would go through names 0, 1, 2 and so on without an end
 
     def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Call a noun that is a verb, such as `home.search`, or a verb of the home itself."""

@@ -46,6 +46,13 @@ def test_every_noun_of_a_home_is_on_the_page() -> None:
     assert nouns - NAMED == set()
 
 
+def test_every_kind_of_signal_is_in_the_table() -> None:
+    kinds = set(re.findall(r"`(\w+)`", asterism.Signal.__doc__ or ""))
+    rows = re.findall(r"^\|([^|]*)\|", PAGE.partition("## Signals")[2], re.MULTILINE)
+    assert kinds > {"text", "ended", "member"}
+    assert kinds | {"kind"} == set(re.findall(r"`(\w+)`", "".join(rows[:16])))
+
+
 def test_what_a_user_writes_comes_from_the_package_itself() -> None:
     root = Path(__file__).parents[2]
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]

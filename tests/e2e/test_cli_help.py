@@ -1,11 +1,14 @@
 """Help fits the terminal, shows an example that can be typed, and speaks plainly."""
 
+import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from asterism import __version__
 from tests.docs.test_cli_reference import COMMANDS
 from tests.e2e.command import Command
 
@@ -64,3 +67,64 @@ def test_wrong_values_are_named_in_plain_words(
     assert problem in done.stderr
     assert "Input should" not in done.stderr
     assert "Value error" not in done.stderr
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("halp", "Did you mean 'help'?"),
+        ("hepl", "Did you mean 'help'?"),
+        ("HELP", "Did you mean 'help'?"),
+        ("halpp", "Did you mean 'help'?"),
+        ("hablar", '"asterism --help"'),
+        ("agnt", "'agent'"),
+        ("Agents", "Did you mean 'agent'?"),
+        ("dwon", "Did you mean 'down'?"),
+        ("haltt", "Did you mean 'halt'?"),
+        ("confg", "Did you mean 'config'?"),
+        ("log", "Did you mean 'logs'?"),
+        ("agent halp", "Did you mean 'help'?"),
+        ("agent lst", "Did you mean 'list'?"),
+        ("help agnt", "'agent'"),
+        ("", '"asterism --help"'),
+        ("xyzzy", '"asterism --help"'),
+    ],
+)
+def test_what_is_misspelt_leads_to_what_is_meant(asterism: Command, words: str, meant: str):
+    done = asterism.run(*words.split(" "))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert meant in done.stderr
+    if words != "haltt":
+        assert "'halt'" not in done.stderr  # it stops all agents
+
+
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        ("help", "--help"),
+        ("help agent", "agent --help"),
+        ("help agent create", "agent create --help"),
+        ("agent help create", "agent create --help"),
+        ("help search", "search --help"),
+        ("version", "--version"),
+    ],
+)
+def test_what_people_type_for_help_and_version_works(asterism: Command, words: str, same: str):
+    assert asterism.ok(*words.split()) == asterism.ok(*same.split())
+
+
+def test_where_configuration_and_log_are_is_said_in_a_sentence(asterism: Command, tmp_path: Path):
+    other = tmp_path / "other.toml"
+    other.write_text("")
+    said = asterism.ok("config")
+    assert "asterism.toml, which does not exist" in said
+    assert '"asterism setup"' in said
+    assert f"The configuration is {other}." in asterism.ok("config", "--config", str(other))
+    assert "asterism.log" in asterism.ok("logs")
+    found = json.loads(asterism.ok("logs", "--json"))
+    assert (Path(found["file"]).name, found["exists"]) == ("asterism.log", False)
+    assert json.loads(asterism.ok("--json", "version")) == {"version": __version__}
+    elsewhere = asterism.run("--url", "https://home.example.org", "logs")
+    assert elsewhere.returncode == 2
+    assert "on the machine where it runs" in elsewhere.stderr

@@ -221,13 +221,15 @@ async def test_a_body_of_many_small_values_is_refused_before_they_are_looked_at(
         api_client(home) as client,
     ):
         await home.agents.create("aria")
-        many = {"text": "hi", "json_schema": {"const": [[[]]] * 600_000}}
+        lists: list[Any] = [[[]]]
+        many: dict[str, Any] = {"text": "hi", "json_schema": {"const": lists * 600_000}}
         refused = await client.post("/api/agents/aria/ask", json=many)
         assert refused.status_code == 413
         assert "more than 20,000 values" in refused.json()["detail"]
         talk = [{"role": "user", "content": "hi"}]
-        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": many["json_schema"]}}
-        told = {"model": "aria", "messages": talk, "response_format": form}
+        named = {"name": "x", "schema": many["json_schema"]}
+        form: dict[str, Any] = {"type": "json_schema", "json_schema": named}
+        told: dict[str, Any] = {"model": "aria", "messages": talk, "response_format": form}
         refused = await client.post("/openai/v1/chat/completions", json=told)
         assert refused.status_code == 413
         # Words are no values, whatever is in them.
@@ -242,14 +244,16 @@ async def test_no_schema_asks_for_more_than_a_model_could_write(tmp_path: Path):
     nested: dict[str, Any] = {"type": "string"}
     for _ in range(6):
         nested = {"type": "array", "items": nested, "minItems": 10_000}
-    async with open_home(tmp_path, settings={"model": "demo:guide"}) as home:
-        async with api_client(home) as client:
-            await home.agents.create("aria", model="demo:guide")
-            asked = {"text": "hi", "json_schema": huge}
-            refused = await client.post("/api/agents/aria/ask", json=asked)
-            assert refused.status_code == 422
-            assert "minItems 50,000,000; the most is 10,000" in refused.json()["detail"]
-            asked = {"text": "hi", "json_schema": nested}
-            answered = await client.post("/api/agents/aria/ask", json=asked)
-            assert answered.json()["state"] == "failed"
-            assert len(answered.content) < 1_000_000
+    async with (
+        open_home(tmp_path, settings={"model": "demo:guide"}) as home,
+        api_client(home) as client,
+    ):
+        await home.agents.create("aria", model="demo:guide")
+        asked = {"text": "hi", "json_schema": huge}
+        refused = await client.post("/api/agents/aria/ask", json=asked)
+        assert refused.status_code == 422
+        assert "minItems 50,000,000; the most is 10,000" in refused.json()["detail"]
+        asked = {"text": "hi", "json_schema": nested}
+        answered = await client.post("/api/agents/aria/ask", json=asked)
+        assert answered.json()["state"] == "failed"
+        assert len(answered.content) < 1_000_000

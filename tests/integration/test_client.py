@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from asterism.api.routes import ENDPOINTS
 from asterism.app.agents import Agent
 from asterism.app.home import nouns
 from asterism.client import HOME, STREAMS, SYNC
-from asterism.errors import HomeLost, InvalidInput
+from asterism.errors import HomeLost, InvalidInput, NotFound
 from asterism.testing.scripted import ScriptedModel
 from asterism.types.turns import Call, Reply, TurnState
 from tests.integration.test_api import open_home, served
@@ -220,6 +221,76 @@ async def test_what_comes_back_is_what_an_open_home_gives(tmp_path: Path, how: s
 
 
 @pytest.mark.promise("A8")
+@pytest.mark.parametrize("how", ["here", "directory", "address"])
+async def test_an_agent_and_a_group_are_named_without_a_query(tmp_path: Path, how: str):
+    model = ScriptedModel(["Hello."] * 9)
+    async with (
+        open_home(tmp_path, model) as opened,
+        served(opened) as (url, secret),
+        AsyncExitStack() as stack,
+    ):
+        home = opened
+        if how != "here":
+            target: Any = url if how == "address" else tmp_path
+            token = secret if how == "address" else None
+            home = await stack.enter_async_context(Asterism.connect(target, token))
+        aria, ring = home.agents["aria"], home.groups["ring"]  # neither exists yet
+        with pytest.raises(NotFound, match="no agent named 'aria'"):
+            await aria.ask("hi")
+        with pytest.raises(NotFound, match="no agent named 'aria'"):
+            await aria.blocks["human"].text()
+        with pytest.raises(NotFound, match="no group named 'ring'"):
+            await ring.ask("hi")
+        made = await home.agents.create("aria")
+        assert (await aria.ask("hi")).text == "Hello."
+        assert [signal.kind async for signal in aria.stream("more")][-1] == "ended"
+        assert (await home.turns.wait(await aria.send("again"))).state is TurnState.DONE
+        await aria.blocks.create("garden", "Beans.")
+        await aria.blocks["garden"].append("Peas.")
+        assert await home.agents[made.id].blocks["garden"].text() == "Beans.\nPeas."
+        await aria.archive.add("The rent is due on the first.")
+        assert "rent" in (await aria.search("rent")).hits[0].text
+        assert (await aria.get(), aria.name) == (made, "aria")
+        await home.groups.create("ring")
+        assert [one.name for one in (await ring.add_member("aria")).members] == ["aria"]
+        assert (await ring.ask("hi")).text
+        assert (await ring.transcript())[0].text == "hi"
+        assert (await ring.get()).members == (await ring.edit(description="All.")).members
+        await ring.delete()
+        assert (await aria.edit(new_name="bea")).name == "bea"
+        with pytest.raises(NotFound):
+            await aria.get()
+        await home.agents["bea"].delete()
+        assert await home.agents.list() == []
+
+
+@pytest.mark.promise("X5")
+@pytest.mark.parametrize("how", ["here", "directory"])
+async def test_what_is_named_in_brackets_is_not_gone_through(tmp_path: Path, how: str):
+    async with open_home(tmp_path) as opened, AsyncExitStack() as stack:
+        home: Any = opened
+        if how == "directory":
+            home = await stack.enter_async_context(Asterism.connect(tmp_path))
+        aria = await home.agents.create("aria")
+        for names in (home.agents, home.groups, aria.blocks):
+            with pytest.raises(TypeError):
+                list(names)  # went on without an end
+            with pytest.raises(TypeError):
+                assert "aria" not in names
+        for name in (1, None, aria):
+            for names in (home.agents, home.groups):
+                with pytest.raises(InvalidInput, match="is named by a text"):
+                    names[name]  # None stands for every agent elsewhere
+        for name in ("", "nobody", "../aria"):
+            with pytest.raises(NotFound):
+                await home.agents[name].send("hi")
+            with pytest.raises(NotFound):
+                await home.agents[name].blocks.list()
+        with pytest.raises(TypeError):
+            home.turns["aria"]
+
+
+@pytest.mark.promise("A8")
 def test_a_script_connects_without_await(tmp_path: Path):
     model = ScriptedModel(["Hello.", "Again.", "a", "b", "c"])
     with (
@@ -230,7 +301,10 @@ def test_a_script_connects_without_await(tmp_path: Path):
         assert aria.ask("hi").text == "Hello."
         assert [signal.kind for signal in aria.stream("more")][-1] == "ended"
         aria.blocks["human"].append("Has a cat.")
-        assert "Has a cat." in home.agents.get("aria").blocks["human"].text()
+        assert "Has a cat." in home.agents["aria"].blocks["human"].text()
+        assert remote.agents["aria"].get() == aria
+        with pytest.raises(TypeError):
+            list(cast("Any", remote.agents))
         assert [turn.state for turn in remote.turns.list("aria")] == [TurnState.DONE] * 2
         ring = remote.groups.create("ring", members=["aria"])
         assert ring.ask("hi").text

@@ -49,8 +49,10 @@ async def test_an_agent_is_talked_to_and_remembers(tmp_path: Path):
         assert isinstance(aria, Agent)
         assert await home.agents.ensure("aria") == aria == await home.agents.get(aria.id)
         assert (await aria.ask("Hello!")).text == "answer to: Hello!"
-        kinds = [signal.kind async for signal in aria.stream("And now?")]
-        assert kinds[-1] == "ended"
+        signals = [signal async for signal in aria.stream("And now?")]
+        assert "".join(one.text for one in signals if one.kind == "text") == "answer to: And now?"
+        assert (signals[0].kind, signals[0].text) == ("opened", "")
+        assert (signals[-1].kind, signals[-1].text) == ("ended", "answer to: And now?")
         receipt = await aria.send("Later.")
         assert (await home.turns.wait(receipt)).state is TurnState.DONE
         block = await aria.blocks.create("human", "Likes tea.")

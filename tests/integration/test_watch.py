@@ -38,7 +38,7 @@ async def taken(signals: AsyncGenerator[Signal, None], until: str = "ended") -> 
 
 
 def said(signals: list[Signal], kind: str = "text") -> str:
-    return "".join(signal.data["text"] for signal in signals if signal.kind == kind)
+    return "".join(signal.text for signal in signals if signal.kind == kind)
 
 
 @pytest.mark.promise("T5")

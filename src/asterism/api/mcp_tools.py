@@ -403,7 +403,7 @@ async def _ask(
         receipt = await verbs.send(asked.id, arguments.message, external_id=key)
         state, text, turn_id = "working", "", receipt.turn_id
     else:
-        state, text, turn_id = last.data["state"], last.data["text"], last.turn_id
+        state, text, turn_id = last.data["state"], last.text, last.turn_id
     return _AnswerShape(
         agent=asked.name,
         state=state,
@@ -467,7 +467,7 @@ class _TurnProgress:
     async def take(self, signal: Signal) -> None:
         match signal.kind:
             case "text":
-                self._text += str(signal.data.get("text", ""))
+                self._text += signal.text
                 if time.monotonic() - self._said_at >= REPORT_EVERY:
                     await self.say(self._text[-_MAX_SHOWN:])
             case "again":
@@ -475,7 +475,7 @@ class _TurnProgress:
             case "call":
                 await self.say(f"{self._name} calls {signal.data.get('name', 'a tool')}")
             case "progress":
-                await self.say(str(signal.data.get("text", ""))[:_MAX_SHOWN])
+                await self.say(signal.text[:_MAX_SHOWN])
             case _:
                 pass
 

@@ -502,7 +502,7 @@ async def _answer(home: Home, model: str, last: Signal, part: int) -> TurnAnswer
         return answer_from(model, await home.turns.parts(last.turn_id), part)
     except NotFound:
         # An answer to an approval that was refused has no turn.
-        said = (str(last.data.get("text", "")),)
+        said = (last.text,)
         return TurnAnswer(model, last.turn_id, 0, now_ms() // 1000, TurnState.DONE, said)
 
 

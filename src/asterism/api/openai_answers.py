@@ -131,7 +131,7 @@ class TextDeltas:
         elif signal.kind == "again" and self._live and self._shown:
             self._void, self._fresh, self._shown = self._shown, "", ""
         elif signal.kind == "text" and self._live:
-            return self._say(str(signal.data["text"]), int(signal.data.get("step", 0)))
+            return self._say(signal.text, int(signal.data.get("step", 0)))
         return ""
 
     def _say(self, text: str, step: int) -> str:

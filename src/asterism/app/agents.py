@@ -16,9 +16,10 @@ from asterism.app.engine import Engine
 from asterism.app.session import (
     AnyText,
     Session,
+    check_is_text,
     check_version,
+    checked_agent_name,
     checked_model,
-    checked_name,
     checked_schema,
     checked_system,
     no_such,
@@ -103,46 +104,77 @@ class AgentParts:
     default_model: Callable[[], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Agent(AgentRecord):
-    """An agent of an open home: its record and its verbs."""
+class AgentVerbs:
+    """The verbs of an agent, whether it was looked up or is only named."""
 
-    _agents: Agents = field(kw_only=True, repr=False, compare=False)
-    _parts: AgentParts = field(kw_only=True, repr=False, compare=False)
+    __slots__ = ()
+    _agents: Agents
+    _parts: AgentParts
+
+    @property
+    def _meant(self) -> AgentRecord | str:
+        """The agent, or its name or id."""
+        raise NotImplementedError
 
     async def ask(self, text: str, **options: Any) -> Outcome:
         """Send a message and wait for the answer; `Agents.send` has the options."""
-        return await self._agents.ask(self, text, **options)
+        return await self._agents.ask(self._meant, text, **options)
 
     async def send(self, text: str, **options: Any) -> Receipt:
         """Send a message. On return it is stored and will be answered exactly once."""
-        return await self._agents.send(self, text, **options)
+        return await self._agents.send(self._meant, text, **options)
 
     def stream(self, text: str, **options: Any) -> AsyncGenerator[Signal, None]:
         """Send a message and yield the signals of its turn, `ended` or `parked` the last."""
-        return self._agents.stream(self, text, **options)
+        return self._agents.stream(self._meant, text, **options)
 
     def watch(self, *, after: str | None = None) -> AsyncGenerator[Signal, None]:
         """Yield the signals of all turns of this agent."""
-        return self._agents.watch(self, after=after)
+        return self._agents.watch(self._meant, after=after)
 
     async def search(self, text: str, **filters: Any) -> SearchResult:
         """Return what this agent remembers of something, the best first."""
-        return await self._parts.search(self, text, **filters)
+        return await self._parts.search(self._meant, text, **filters)
 
     async def edit(self, **changes: Any) -> Agent:
         """Change this agent and return it as it is then; `Agents.edit` has the options."""
-        return await self._agents.edit(self, **changes)
+        return await self._agents.edit(self._meant, **changes)
 
     async def delete(self) -> None:
         """Take this agent out of service. Its journal stays and can be read."""
-        await self._agents.delete(self)
+        await self._agents.delete(self._meant)
 
     async def import_messages(
         self, messages: Sequence[PastMessage | tuple[str, str]]
     ) -> ImportResult:
         """Put a conversation from elsewhere at the end of this agent's past."""
-        return await self._agents.import_messages(self, messages)
+        return await self._agents.import_messages(self._meant, messages)
+
+    @property
+    def blocks(self) -> AgentBlocks:
+        """The blocks that this agent sees: `await agent.blocks["human"].append("Has a cat.")`."""
+        from asterism.app.blocks import AgentBlocks
+
+        return AgentBlocks(self._parts.blocks(), self._meant)
+
+    @property
+    def archive(self) -> AgentArchive:
+        """What this agent keeps for later: `await agent.archive.add("The rent is due.")`."""
+        from asterism.app.archive import AgentArchive
+
+        return AgentArchive(self._parts.archive(), self._meant)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent(AgentRecord, AgentVerbs):
+    """An agent of an open home: its record and its verbs."""
+
+    _agents: Agents = field(kw_only=True, repr=False, compare=False)
+    _parts: AgentParts = field(kw_only=True, repr=False, compare=False)
+
+    @property
+    def _meant(self) -> AgentRecord:
+        return self
 
     @property
     def model_in_use(self) -> str:
@@ -151,19 +183,25 @@ class Agent(AgentRecord):
             return self.model
         return self._parts.default_model()
 
+
+@dataclass(frozen=True, slots=True)
+class NamedAgent(AgentVerbs):
+    """An agent by its name or id, `home.agents["aria"]`: each verb looks it up when it is used."""
+
+    name: str
+    _agents: Agents = field(kw_only=True, repr=False, compare=False)
+    _parts: AgentParts = field(kw_only=True, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_is_text(self.name, "An agent")
+
     @property
-    def blocks(self) -> AgentBlocks:
-        """The blocks that this agent sees: `await agent.blocks["human"].append("Has a cat.")`."""
-        from asterism.app.blocks import AgentBlocks
+    def _meant(self) -> str:
+        return self.name
 
-        return AgentBlocks(self._parts.blocks(), self)
-
-    @property
-    def archive(self) -> AgentArchive:
-        """What this agent keeps for later: `await agent.archive.add("The rent is due.")`."""
-        from asterism.app.archive import AgentArchive
-
-        return AgentArchive(self._parts.archive(), self)
+    async def get(self) -> Agent:
+        """Return the agent as it is now."""
+        return await self._agents.get(self.name)
 
 
 def bound_agent(record: AgentRecord, verbs: Agents, parts: AgentParts) -> Agent:
@@ -329,6 +367,12 @@ class Agents:
 
     # -- which there are -------------------------------------------------------------------------
 
+    def __getitem__(self, name: str) -> NamedAgent:
+        """Return an agent by its name or id; nothing is read yet."""
+        return NamedAgent(name, _agents=self, _parts=self._parts)
+
+    __iter__ = None  # else Python would go through names 0, 1, 2 and so on without an end
+
     async def list(self, *, archived: bool | None = False) -> builtins.list[Agent]:
         """Return the agents by name: those at work, or with `archived` the archived ones.
 
@@ -359,6 +403,7 @@ class Agents:
         limits: Limits | None = None,
     ) -> Agent:
         """Create an agent; its name must be free."""
+        name = checked_agent_name(name)
         agent = new_record(self._engine, self._session, name, model, system, tools, limits)
 
         async def work(tx: Connection) -> bool:
@@ -391,6 +436,7 @@ class Agents:
         async def work(tx: Connection) -> AgentRecord:
             existing = await agents.by_name(tx, name)
             if existing is None:
+                checked_agent_name(name)
                 await check_quota(self._engine, tx)
             if existing is None and await agents.create(tx, new):
                 await self._begin_memory(tx, new)
@@ -434,9 +480,11 @@ class Agents:
                 "all agents. Nothing was changed."
             )
         chosen = now.tools if tools is None else _checked_tools(self._engine, tools)
+        if new_name is not None and new_name != now.name:
+            checked_agent_name(new_name)
         changed = replace(
             now,
-            name=checked_name(new_name) if new_name is not None else now.name,
+            name=now.name if new_name is None else new_name,
             model=checked_model(model) if model is not None else now.model,
             system=checked_system(system) if system is not None else now.system,
             tools=None if all_tools else chosen,
@@ -486,7 +534,7 @@ class Agents:
     async def clone(self, agent: AgentRecord | str, name: str) -> Agent:
         """Make another agent with the same past and memory; what is under way stays where it is."""
         now = await self._session.agent(agent)
-        copy = copied_record(self._engine, self._session, now, name)
+        copy = copied_record(self._engine, self._session, now, checked_agent_name(name))
 
         async def work(tx: Connection) -> bool:
             writer = await self._session.writer(tx, "clone", f"a copy of {now.name}")
@@ -825,7 +873,7 @@ def new_record(
     """Return the record of a new agent, which is stored nowhere yet."""
     return AgentRecord(
         id=new_id("agent"),
-        name=checked_name(name),
+        name=name,
         model=checked_model(model or DEFAULT_MODEL),
         system=checked_system(DEFAULT_SYSTEM.format(name=name) if system is None else system),
         created_at_ms=session.clock(),

@@ -310,7 +310,7 @@ class Archive:
 class AgentArchive:
     """The archive of one agent: `await agent.archive.add("The rent is due on the first.")`."""
 
-    def __init__(self, archive: Archive, agent: AgentRecord) -> None:
+    def __init__(self, archive: Archive, agent: AgentRecord | str) -> None:
         self._archive = archive
         self._agent = agent
 

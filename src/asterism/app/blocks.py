@@ -386,13 +386,15 @@ class Blocks:
 class AgentBlocks:
     """The blocks that one agent sees; `agent.blocks["human"]` names one of them."""
 
-    def __init__(self, blocks: Blocks, agent: AgentRecord) -> None:
+    def __init__(self, blocks: Blocks, agent: AgentRecord | str) -> None:
         self._blocks = blocks
         self._agent = agent
 
     def __getitem__(self, label: str) -> AgentBlock:
         """Return a block by its label; nothing is read yet."""
         return AgentBlock(self._blocks, self._agent, label)
+
+    __iter__ = None  # else Python would go through labels 0, 1, 2 and so on without an end
 
     async def list(self) -> Sequence[VisibleBlock]:
         """Return all of them."""
@@ -407,7 +409,7 @@ class AgentBlocks:
 class AgentBlock:
     """A block that an agent sees, by its label: read and edited by the owner."""
 
-    def __init__(self, blocks: Blocks, agent: AgentRecord, label: str) -> None:
+    def __init__(self, blocks: Blocks, agent: AgentRecord | str, label: str) -> None:
         self._blocks = blocks
         self._agent = agent
         self.label = label

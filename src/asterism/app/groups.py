@@ -22,8 +22,9 @@ from asterism.app.session import (
     ACCESS_CHANGED,
     AnyText,
     Session,
+    check_is_text,
     check_version,
-    checked_name,
+    checked_agent_name,
     first_visible,
     no_such,
     no_such_position,
@@ -68,43 +69,78 @@ MAX_WEIGHT = 1_000.0
 _RECORD_FIELDS = tuple(each.name for each in fields(GroupRecord))
 
 
+class GroupVerbs:
+    """The verbs of a group, whether it was looked up or is only named."""
+
+    __slots__ = ()
+    _groups: Groups
+
+    @property
+    def _meant(self) -> GroupRecord | str:
+        """The group, or its name or id."""
+        raise NotImplementedError
+
+    async def ask(self, text: str, **options: Any) -> Outcome:
+        """Send a message and wait for the group's answer; `Groups.send` has the options."""
+        return await self._groups.ask(self._meant, text, **options)
+
+    async def send(self, text: str, **options: Any) -> Receipt:
+        """Send a message. On return it is stored and will be answered exactly once."""
+        return await self._groups.send(self._meant, text, **options)
+
+    def stream(self, text: str, **options: Any) -> AsyncGenerator[Signal, None]:
+        """Send a message and yield the signals of the group's turn, `ended` or `parked` last."""
+        return self._groups.stream(self._meant, text, **options)
+
+    async def transcript(self, **options: Any) -> list[GroupEvent]:
+        """Return what was said and decided in this group."""
+        return await self._groups.transcript(self._meant, **options)
+
+    async def edit(self, **changes: Any) -> Group:
+        """Change this group and return it as it is then; `Groups.edit` has the options."""
+        return await self._groups.edit(self._meant, **changes)
+
+    async def add_member(self, agent: AgentRecord | str, **options: Any) -> Group:
+        """Add an agent, or change what it is here; `Groups.add_member` has the options."""
+        return await self._groups.add_member(self._meant, agent, **options)
+
+    async def remove_member(self, agent: AgentRecord | str) -> Group:
+        """Take an agent out of this group."""
+        return await self._groups.remove_member(self._meant, agent)
+
+    async def delete(self) -> None:
+        """Take this group out of service. Its journal stays and can be read."""
+        await self._groups.delete(self._meant)
+
+
 @dataclass(frozen=True, slots=True)
-class Group(GroupRecord):
+class Group(GroupRecord, GroupVerbs):
     """A group of an open home: its record and its verbs."""
 
     _groups: Groups = field(kw_only=True, repr=False, compare=False)
 
-    async def ask(self, text: str, **options: Any) -> Outcome:
-        """Send a message and wait for the group's answer; `Groups.send` has the options."""
-        return await self._groups.ask(self, text, **options)
+    @property
+    def _meant(self) -> GroupRecord:
+        return self
 
-    async def send(self, text: str, **options: Any) -> Receipt:
-        """Send a message. On return it is stored and will be answered exactly once."""
-        return await self._groups.send(self, text, **options)
 
-    def stream(self, text: str, **options: Any) -> AsyncGenerator[Signal, None]:
-        """Send a message and yield the signals of the group's turn, `ended` or `parked` last."""
-        return self._groups.stream(self, text, **options)
+@dataclass(frozen=True, slots=True)
+class NamedGroup(GroupVerbs):
+    """A group by its name or id, `home.groups["desk"]`: each verb looks it up when it is used."""
 
-    async def transcript(self, **options: Any) -> list[GroupEvent]:
-        """Return what was said and decided in this group."""
-        return await self._groups.transcript(self, **options)
+    name: str
+    _groups: Groups = field(kw_only=True, repr=False, compare=False)
 
-    async def edit(self, **changes: Any) -> Group:
-        """Change this group and return it as it is then; `Groups.edit` has the options."""
-        return await self._groups.edit(self, **changes)
+    def __post_init__(self) -> None:
+        check_is_text(self.name, "A group")
 
-    async def add_member(self, agent: AgentRecord | str, **options: Any) -> Group:
-        """Add an agent, or change what it is here; `Groups.add_member` has the options."""
-        return await self._groups.add_member(self, agent, **options)
+    @property
+    def _meant(self) -> str:
+        return self.name
 
-    async def remove_member(self, agent: AgentRecord | str) -> Group:
-        """Take an agent out of this group."""
-        return await self._groups.remove_member(self, agent)
-
-    async def delete(self) -> None:
-        """Take this group out of service. Its journal stays and can be read."""
-        await self._groups.delete(self)
+    async def get(self) -> Group:
+        """Return the group as it is now."""
+        return await self._groups.get(self.name)
 
 
 def bound_group(record: GroupRecord, verbs: Groups) -> Group:
@@ -137,6 +173,12 @@ class Groups:
         self._session = session
 
     # -- which there are -------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> NamedGroup:
+        """Return a group by its name or id; nothing is read yet."""
+        return NamedGroup(name, _groups=self)
+
+    __iter__ = None  # else Python would go through names 0, 1, 2 and so on without an end
 
     async def list(self) -> builtins.list[Group]:
         """Return all groups by name, with their members."""
@@ -195,7 +237,7 @@ class Groups:
             description: What it is for.
             members: Names of agents that are members from the beginning, as regular ones.
         """
-        group = self._new(name, pattern, options, description)
+        group = self._new(checked_agent_name(name, "a group"), pattern, options, description)
 
         async def work(tx: Connection) -> bool:
             return await self._create(tx, group, members)
@@ -220,8 +262,10 @@ class Groups:
         group = self._new(name, pattern, options, description)
 
         async def work(tx: Connection) -> bool:
-            existing = await groups.by_name(tx, name)
-            return existing is not None or await self._create(tx, group, members)
+            if await groups.by_name(tx, name) is not None:
+                return True
+            checked_agent_name(name, "a group")
+            return await self._create(tx, group, members)
 
         if not await self._session.database.write(work):
             raise Conflict(
@@ -236,7 +280,7 @@ class Groups:
         check_field("The description", description)
         return GroupRecord(
             id=new_id("group"),
-            name=checked_name(name, "a group"),
+            name=name,
             pattern=pattern,
             options=self._checked(pattern, options or {}),
             description=description,
@@ -308,7 +352,8 @@ class Groups:
             checked = self._checked(pattern or now.pattern, options or {})
         if description is not None:
             check_field("The description", description)
-        name = checked_name(new_name, "a group") if new_name is not None else None
+        if new_name is not None and new_name != now.name:
+            checked_agent_name(new_name, "a group")
 
         async def work(tx: Connection) -> int | None:
             stands = await groups.by_id(tx, now.id)
@@ -320,7 +365,8 @@ class Groups:
                     f"The group {now.name!r} got the pattern {stands.pattern} meanwhile. Read it "
                     "again, and apply the change to that. Nothing was changed."
                 )
-            if name not in (None, stands.name) and (
+            name = stands.name if new_name is None else new_name
+            if name != stands.name and (
                 await agents.has_name(tx, name) or await groups.by_name(tx, name)
             ):
                 raise Conflict(
@@ -329,7 +375,7 @@ class Groups:
                 )
             changed = replace(
                 stands,
-                name=stands.name if name is None else name,
+                name=name,
                 pattern=pattern or stands.pattern,
                 options=stands.options if checked is None else checked,
                 description=stands.description if description is None else description,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from asterism.app.agents import Agent, AgentParts, bound_agent
-from asterism.app.groups import Group, bound_group
+from asterism.app.agents import Agent, AgentParts, NamedAgent, bound_agent
+from asterism.app.groups import Group, NamedGroup, bound_group
 from asterism.app.turns import Approval, bound_approval
 from asterism.client import (
     HOME,
@@ -142,11 +142,7 @@ class ConnectedHome(RemoteHome):
             named = cast("dict[Any, Any]", value).items()
             return {name: self.received(part) for name, part in named}
         if isinstance(value, RemoteAgent):
-            in_use = value.model_in_use
-            parts = AgentParts(
-                lambda: self.blocks, self.search, lambda: self.archive, lambda: in_use
-            )
-            return bound_agent(value, self.agents, parts)
+            return bound_agent(value, self.agents, self._parts(value.model_in_use))
         if isinstance(value, ApprovalRecord):
             return bound_approval(value, self.approvals)
         if isinstance(value, GroupRecord):
@@ -154,6 +150,19 @@ class ConnectedHome(RemoteHome):
         if is_dataclass(value) and not isinstance(value, type):
             return self._with_verbs_inside(value)
         return value
+
+    def named(self, noun: str, name: str) -> Any:
+        """Return an agent or a group by its name or id; nothing is read yet."""
+        if noun == "agents":
+            return NamedAgent(name, _agents=self.agents, _parts=self._parts())
+        if noun == "groups":
+            return NamedGroup(name, _groups=self.groups)
+        return super().named(noun, name)
+
+    def _parts(self, model_in_use: str = "") -> AgentParts:
+        return AgentParts(
+            lambda: self.blocks, self.search, lambda: self.archive, lambda: model_in_use
+        )
 
     def _with_verbs_inside(self, record: Any) -> Any:
         """Return a record whose parts have their verbs, such as the details of an approval."""

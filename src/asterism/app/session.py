@@ -9,7 +9,9 @@ import functools
 import inspect
 import logging
 import math
+import re
 import types
+import unicodedata
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -829,18 +831,65 @@ def _fits_container(origin: type[Any], inside: tuple[Any, ...]) -> Fits | None:
     return fits
 
 
-def checked_name(name: str, what: str = "an agent") -> str:
+def check_is_text(name: object, what: str) -> None:
+    """Raise `InvalidInput` if what names something is no text, such as None for every agent."""
+    if not isinstance(name, str):
+        raise InvalidInput(
+            f"{what} is named by a text, and this is {_kind(name)}. Give its name or its id. "
+            "Nothing was done."
+        )
+
+
+MAX_AGENT_NAME = 63
+"""Characters of the name of an agent or a group."""
+_RESERVED_NAMES = {"an agent": ("all", OWNER), "a group": (OWNER,)}
+"""What stands for all members of a group in its chat, and for whoever owns the home."""
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""What Unicode counts among letters and marks although nobody sees it."""
+
+
+def checked_agent_name(name: str, what: Literal["an agent", "a group"] = "an agent") -> str:
+    """Return the name of a new agent or group, or raise `InvalidInput` if it cannot be one."""
+    check_field("The name", name)
+    if not 0 < len(name) <= MAX_AGENT_NAME:
+        fault = f"it has {len(name)} characters"
+    elif is_id(name, "agent", "group"):
+        fault = "it looks like an id"
+    elif invalid := [char for char in name if not (_is_letter(char) or char in "_-. /")]:
+        fault = f"it holds {invalid[0]!r}"
+    elif not all(map(_is_name_part, name.split("/"))):
+        fault = "of its beginning, its end, or two spaces or slashes in a row"
+    elif unicodedata.normalize("NFKC", name).casefold() in _RESERVED_NAMES[what]:
+        fault = "the word has a meaning of its own"
+    else:
+        return name
+    raise InvalidInput(
+        f"{shorten_text(name, MAX_AGENT_NAME)!r} cannot name {what}, because {fault}. A name has 1 "
+        f"to {MAX_AGENT_NAME} letters and digits of any script, and between them '_', '-', '.', "
+        "'/' and single spaces, such as 'aria' or 'Ben Smith'. Choose another. Nothing was changed."
+    )
+
+
+def _is_letter(char: str) -> bool:
+    """Tell whether a character is a letter, a digit or a mark on one, of any script."""
+    return unicodedata.category(char)[0] in "LMN" and not _INVISIBLE.match(char)
+
+
+def _is_name_part(part: str) -> bool:
+    """Tell whether a part between slashes begins with a letter and has single spaces inside."""
+    begins = part[:1] == "_" or unicodedata.category(part[:1] or " ")[0] in "LN"
+    return begins and all(part.split(" "))
+
+
+def checked_name(name: str, what: str) -> str:
     """Return the name of something, or raise `InvalidInput` if it cannot be one."""
     check_field("The name", name)
     if not name.strip() or len(name) > 100 or any(ord(char) < 32 for char in name):
         raise InvalidInput(
             f"{name[:40]!r} cannot name {what}: a name has 1 to 100 characters on one line. "
             "Choose another. Nothing was changed."
-        )
-    if is_id(name, "agent", "group"):
-        raise InvalidInput(
-            f"{name!r} cannot name {what}: it looks like an id. Choose another. Nothing was "
-            "changed."
         )
     return name
 

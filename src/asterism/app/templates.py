@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from asterism.app.session import checked_agent_name
 from asterism.errors import Conflict, NotFound
 from asterism.groups.template import (
     EVERYONE,
@@ -130,6 +131,8 @@ class _Work:
         agents = {agent.name for agent in await self._home.agents.list()}
         groups = {group.name for group in await self._home.groups.list()}
         for agent in self._template.agents:
+            if agent.name not in agents:
+                checked_agent_name(agent.name)
             if missing := sorted(set(agent.tools or ()) - known):
                 raise NotFound(
                     f"The template {self._template.name} gives {agent.name} the tool "
@@ -139,6 +142,8 @@ class _Work:
             if agent.name in groups:
                 raise self._taken(agent.name, "a group")
         for group in self._template.groups:
+            if group.name not in groups:
+                checked_agent_name(group.name, "a group")
             if group.name in agents:
                 raise self._taken(group.name, "an agent")
 

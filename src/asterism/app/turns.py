@@ -18,6 +18,7 @@ from asterism.app.engine import Engine
 from asterism.app.replay import replay_tape
 from asterism.app.session import (
     Session,
+    checked_agent_name,
     event_of,
     first_visible,
     no_such_position,
@@ -392,7 +393,8 @@ class Turns:
         await self._refuse_group(record, "forked", "fork")
         origin = await self._session.database.read(lambda tx: agents.by_id(tx, record.agent_id))
         assert origin is not None
-        new_name = name or f"{origin.name}-{turn_id[-6:]}"
+        # A former release let agents be named in ways that nobody would choose now.
+        new_name = checked_agent_name(name) if name else f"{origin.name[:56]}-{turn_id[-6:]}"
         copy = copied_record(self._engine, self._session, origin, new_name, model, system)
 
         async def work(tx: Connection) -> bool:

@@ -40,6 +40,9 @@ _COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
     "doctor": ("doctor", {"example": "doctor --offline"}),
     "halt": ("halt", {"example": 'halt "it sends too many messages"'}),
     "resume": ("halt", {"example": "resume"}),
+    "config": ("about", {"example": "config"}),
+    "logs": ("about", {"example": "logs"}),
+    "version": ("about", {"example": "version"}),
 }
 """Commands by name: the module that has a function of that name, and how it is made a command."""
 _NOUNS: dict[str, tuple[str, str]] = {

@@ -372,12 +372,12 @@ async def known_in(options: Options) -> Known:
 
 def free_name(known: Known) -> Check:
     """Return a check for a name that neither an agent nor a group has."""
-    from asterism.app.session import checked_name
+    from asterism.app.session import checked_agent_name
 
     def check(name: str) -> None:
         if not name:
             raise InvalidInput("A name is needed, such as aria.")
-        checked_name(name)
+        checked_agent_name(name)
         for kind, names in (("an agent", known.agents), ("a group", known.groups)):
             if name in names:
                 raise InvalidInput(f"There is {kind} named {name!r} already. Choose another name.")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import functools
 import inspect
 import logging
@@ -63,6 +64,11 @@ _SAME_ACT = (
     ("edit", "update", "change", "describe"),
 )
 """Words that people try for the same act; each noun has one of them."""
+
+_HELP = "help"
+_STOPS_ALL = "halt"
+_CERTAIN = 0.8
+"""How similar a word must be to suggest what stops all agents: `halp` is not."""
 
 _log = logging.getLogger(__name__)
 
@@ -346,18 +352,34 @@ class HelpGroup(TyperGroup):
             formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; name the one that does what another word asks for."""
-        given = args[0].lower() if args else ""
+        """Find the command; `help` shows help, and what is not there leads to what is meant."""
+        if self.get_command(ctx, args[0]) is not None or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        if args[0] == _HELP:
+            if len(args) > 1:
+                return self.resolve_command(ctx, [*args[1:], "--help"])
+            typer.echo(ctx.get_help())
+            raise typer.Exit
+        meant = self._meant(args[0].lower())
+        hint = f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
+        unknown = typer.TyperException(f"No such command {args[0]!r}.{hint}")
+        unknown.ctx = ctx  # pyright: ignore[reportAttributeAccessIssue] - as those of typer have
+        raise unknown
+
+    def _meant(self, given: str) -> list[str]:
+        """Return the commands that do what a word asks for, else those with a similar name."""
         same = [words for words in _SAME_ACT if given in words]
-        meant = [name for name in self.commands if any(name in words for words in same)]
-        if meant and self.get_command(ctx, args[0]) is None:
-            suggested = " or ".join(f"{name!r}" for name in meant)
-            unknown = typer.TyperException(
-                f"No such command {args[0]!r}. Did you mean {suggested}?"
-            )
-            unknown.ctx = ctx  # pyright: ignore[reportAttributeAccessIssue] - as those of typer have
-            raise unknown
-        return super().resolve_command(ctx, args)
+        if meant := [name for name in self.commands if any(name in words for words in same)]:
+            return meant
+        there = [*(name for name, found in self.commands.items() if not found.hidden), _HELP]
+        near = difflib.get_close_matches(given, there, 2)
+        if near[:1] == [_STOPS_ALL] and _similarity(given, _STOPS_ALL) >= _CERTAIN:
+            return near[:1]
+        return [name for name in near if name != _STOPS_ALL]
+
+
+def _similarity(word: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, word, name).ratio()
 
 
 # -- commands --------------------------------------------------------------------------------------

@@ -358,7 +358,7 @@ class GroupChat(TerminalConversation):
                 self._speaking = turn
                 self._screen.speak(asked.member, self._place(asked.member))
             if self._speaking == turn:
-                self._said[turn] = self._said.get(turn, "") + signal.data["text"]
+                self._said[turn] = self._said.get(turn, "") + signal.text
                 self._screen.show(signal)
             else:
                 self._said.setdefault(turn, "")  # it is shown as a whole when it is there

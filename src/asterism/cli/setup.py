@@ -254,13 +254,17 @@ def _plan_agent(
     plan: _Plan, current: _Current, name: str | None, persona: str | None, *, asking: bool
 ) -> None:
     from asterism.app.agents import DEFAULT_SYSTEM
-    from asterism.app.session import checked_name, checked_system
+    from asterism.app.session import checked_agent_name, checked_system
 
     present = current.agent.name if current.agent else FIRST_AGENT
+
+    def check(name: str) -> str:
+        return name if current.agent and name == present else checked_agent_name(name)
+
     if name is not None:
-        name = checked_name(name)
+        name = check(name)
     elif asking:
-        name = ask("Name of the first agent", present, checked_name)
+        name = ask("Name of the first agent", present, check)
     plan.agent = name or (present if asking or persona is not None else None)
     if persona is not None:
         plan.persona = checked_system(persona)

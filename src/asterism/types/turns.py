@@ -555,6 +555,11 @@ class Signal:
     kind: str
     data: dict[str, Any]
 
+    @property
+    def text(self) -> str:
+        """What is said in it: a piece of an answer, a result, the whole answer; "" without one."""
+        return str(self.data.get("text", ""))
+
 
 @dataclass(frozen=True, slots=True)
 class Replay:
