@@ -227,9 +227,9 @@ def _too_large(most: int) -> RequestTooLarge:
 
 
 def check_values(body: bytes, most: int) -> None:
-    """Raise `RequestTooLarge` where a body of JSON has too many values: each of them takes time."""
+    """Raise `BadRequest` where a body of JSON has too many values: each of them takes time."""
     if _values_in(body) > most and _values_in(_TEXT.sub(b"", body)) > most:
-        raise RequestTooLarge(
+        raise BadRequest(
             f"The body has more than {most:,} values. Send it in several requests. Nothing was "
             "changed."
         )
