@@ -14,7 +14,7 @@ from tests.e2e.command import PATIENCE, Command
 from tests.e2e.test_serving import address_of, client_of, until
 
 TOOLS = '''
-import os, signal
+import signal
 from asterism import tool
 from asterism.types.permissions import ToolEffect
 
@@ -23,13 +23,13 @@ def die(how: str) -> str:
     """End this process."""
     if how == "interrupt":
         raise KeyboardInterrupt
-    os.kill(os.getpid(), int(how))
+    signal.raise_signal(int(how))  # ends it at once; os.kill may do so after the return
     return "alive"
 
 @tool(transactional=True, effects=ToolEffect("read"))
 async def die_inside(ctx, how: str) -> str:
     """End this process in a transaction."""
-    os.kill(os.getpid(), int(how))
+    signal.raise_signal(int(how))  # ends it at once; os.kill may do so after the return
     return "alive"
 '''
 
